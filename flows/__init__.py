@@ -1,0 +1,1 @@
+"""What is decided: pipelines, agents and policy, with no Kafka, Redis, environment or clock."""

@@ -1,0 +1,1 @@
+"""The agent: a graph that gates, then executes."""

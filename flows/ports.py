@@ -1,0 +1,121 @@
+"""What flows need from outside. Adapters live in `infra` and fit by shape."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def now(self) -> datetime:
+        """The current instant, aware, UTC."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds that never go back, for measuring spans."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of an article, as stored in the index. `score` is higher for better and only compares within one search."""
+
+    tenant: str
+    article_id: str
+    title: str
+    title_path: str
+    text: str
+    revision: int
+    ordinal: int
+    url: str | None = None
+    score: float = 0.0
+
+
+class Retriever(Protocol):
+    """Search over one tenant's articles."""
+
+    async def search(self, *, tenant: str, query: str, limit: int) -> Sequence[Passage]:
+        """The best passages, best first; empty when nothing is near enough.
+
+        Raises:
+            UnavailableError: The index or the embedding model did not answer.
+        """
+        ...
+
+
+class ArticleIndex(Protocol):
+    """Where passages are kept."""
+
+    async def replace(
+        self, *, tenant: str, article_id: str, passages: Sequence[Passage], vectors: Sequence[Sequence[float]]
+    ) -> None:
+        """Swap all passages of an article at once. `vectors[i]` belongs to `passages[i]`."""
+        ...
+
+    async def remove(self, *, tenant: str, article_id: str) -> int:
+        """Take an article out. Returns how many passages there were."""
+        ...
+
+
+class Embedder(Protocol):
+    """Text to unit vectors."""
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """One vector a text, in their order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EffectClaim:
+    """What the ledger knows of an effect.
+
+    `new`: ours to run. `done`: it ran, with `result`. `in_doubt`: somebody began it and left no result.
+    """
+
+    state: Literal["new", "done", "in_doubt"]
+    result: str | None = None
+    ok: bool = True
+
+
+class EffectLedger(Protocol):
+    """Which effects ran. A key is begun by one writer, with the fence of its lease."""
+
+    async def begin(self, key: str, *, thread: str, fence: int) -> EffectClaim:
+        """Claim an effect before it runs.
+
+        Raises:
+            FencedError: A newer lease exists. Nothing was claimed.
+        """
+        ...
+
+    async def finish(self, key: str, *, result: str, ok: bool) -> None:
+        """Record what came of it; the first record stands."""
+        ...
+
+
+class ToolService(Protocol):
+    """A tenant's own back office, over HTTP."""
+
+    async def call(
+        self,
+        operation: str,
+        arguments: Mapping[str, Any],
+        *,
+        tenant: str,
+        idempotency_key: str | None = None,
+        timeout_s: float = 20.0,
+    ) -> str:
+        """Run one operation and return its text.
+
+        Raises:
+            ToolRefusedError: The service understood and said no; its text may be shown to the model. Nothing changed.
+            UnavailableError: It could not be reached, or failed before an effect.
+            TimedOutError: No answer in time. Whether there was an effect is unknown.
+        """
+        ...
+
+    async def lookup(self, idempotency_key: str, *, tenant: str, timeout_s: float = 10.0) -> str | None:
+        """The recorded result of a keyed operation, or None when it never ran."""
+        ...

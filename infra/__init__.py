@@ -1,0 +1,1 @@
+"""How it is done: one door per client library."""

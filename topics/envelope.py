@@ -1,0 +1,291 @@
+"""CloudEvents 1.0 in and out. Binary mode is written; binary and structured modes are read.
+
+Source: CloudEvents Kafka protocol binding 1.0.2; extension names from the CloudEvents registry, `tenant` is ours.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final, Generic, TypeVar
+from uuid import UUID, uuid5
+
+from cloudevents.core.bindings import kafka as binding
+from cloudevents.core.exceptions import BaseCloudEventException
+from cloudevents.core.formats.json import JSONFormat
+from cloudevents.core.v1.event import CloudEvent
+from pydantic import ValidationError
+
+from topics import upcasts
+from topics.catalogue import Catalogue, TopicSpec, spec_for
+from topics.errors import MalformedError, UnknownVersionError
+from topics.events import Payload
+from topics.records import OutboundRecord, RawRecord
+from topics.text import clean_json, clean_text
+
+NAMESPACE: Final = UUID("8f0f4f5e-6f0e-5f0c-9b57-5a9f6d1c2e33")
+SCHEMA_PREFIX: Final = "urn:sluice:schema:"
+REPLAY_ID_HEADER: Final = "sluice.replay.id"
+ORIGIN_HEADERS: Final = ("__dlq.errors.topic", "__dlq.errors.partition", "__dlq.errors.offset")
+
+_FORMAT: Final = JSONFormat()
+_TENANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_SCHEMA_VERSION: Final = re.compile(r":(\d{1,6})$")
+
+PayloadT_co = TypeVar("PayloadT_co", bound=Payload, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Generic[PayloadT_co]):
+    """A record that was understood.
+
+    `key` is `tenant/id` from the payload, so that records without a Kafka key keep their order too. `attempt` counts
+    starts of this record, from 1, and is set by the runtime.
+    """
+
+    id: str
+    source: str
+    tenant: str
+    key: str
+    payload: PayloadT_co
+    record: RawRecord
+    time: datetime | None = None
+    correlation_id: str | None = None
+    traceparent: str | None = None
+    replay_id: str | None = None
+    attempt: int = 1
+
+    @property
+    def claim_id(self) -> str:
+        """What makes a second delivery the same work: tenant, source and id, and the replay it belongs to."""
+        parts = (self.tenant, self.source, self.id, self.replay_id or "")
+        return str(uuid5(NAMESPACE, "\n".join(parts)))
+
+
+def schema_uri(payload: type[Payload]) -> str:
+    """The `dataschema` of a payload's current version."""
+    return f"{SCHEMA_PREFIX}{payload.TYPE}:{payload.VERSION}"
+
+
+def event_id_for(*, cause: str, event_type: str, ordinal: str) -> str:
+    """The id of an event that we publish: the same cause, type and ordinal give the same id, whoever runs it again."""
+    return str(uuid5(NAMESPACE, f"{cause}\n{event_type}\n{ordinal}"))
+
+
+def decode(record: RawRecord, *, catalogue: Catalogue) -> Event[Payload]:
+    """Understand a record, or say why not.
+
+    Raises:
+        MalformedError: Not an event of this topic; `reason_code` says which rule failed. No message quotes the payload.
+        UnknownVersionError: A payload version that this build does not read.
+    """
+    spec = catalogue.spec(record.topic)
+    replay_id = _replay_id(record) if catalogue.is_replay(record.topic) else None
+    if record.value is None:
+        return _tombstone(record, spec, replay_id)
+    if record.value == b"":
+        raise MalformedError("the value is empty; a tombstone has no value at all", code="empty_body")
+    cloud = _read_cloud_event(record)
+    payload = _read_payload(cloud, spec)
+    tenant = _tenant(cloud.get_extension("tenant"))
+    time = cloud.get_time()
+    return Event(
+        id=cloud.get_id(),
+        source=cloud.get_source(),
+        tenant=tenant,
+        key=spec.key_for(tenant, payload),
+        payload=payload,
+        record=record,
+        time=time.astimezone(UTC) if time else None,
+        correlation_id=_text_or_none(cloud.get_extension("correlationid")),
+        traceparent=_text_or_none(cloud.get_extension("traceparent")),
+        replay_id=replay_id,
+    )
+
+
+def encode(  # noqa: PLR0913 -- each is a separate fact of the envelope
+    payload: Payload,
+    *,
+    catalogue: Catalogue,
+    tenant: str,
+    source: str,
+    now: datetime,
+    ordinal: str,
+    cause: Event[Payload] | None = None,
+    event_id: str | None = None,
+) -> OutboundRecord:
+    """Write a payload as a binary-mode CloudEvent, keyed by its topic's rule.
+
+    Args:
+        ordinal: Tells apart the events of one type that one cause leads to; ignored where the payload has an identity.
+        event_id: For a first cause, such as a command line; otherwise the id is derived.
+    """
+    spec = spec_for(type(payload))
+    key = spec.key_for(tenant, payload)
+    attributes: dict[str, Any] = {
+        "id": event_id or _own_id(payload, tenant=tenant, key=key, cause=cause, ordinal=ordinal),
+        "type": payload.TYPE,
+        "source": source,
+        "specversion": "1.0",
+        "time": now,
+        "datacontenttype": "application/json",
+        "dataschema": schema_uri(type(payload)),
+        "subject": key,
+        "partitionkey": key,
+        "tenant": tenant,
+    }
+    if cause is not None:
+        attributes["causationid"] = cause.id
+        attributes["correlationid"] = cause.correlation_id or cause.id
+        if cause.traceparent:
+            attributes["traceparent"] = cause.traceparent
+    sequence = getattr(payload, "sequence", None)
+    if sequence is not None:
+        attributes["sequence"] = f"{sequence:010d}"
+    expires_at = getattr(payload, "expires_at", None)
+    if expires_at is not None:
+        attributes["expirytime"] = expires_at.isoformat()
+    message = binding.to_binary(CloudEvent(attributes, payload.model_dump_json(exclude_none=True).encode()), _FORMAT)
+    return OutboundRecord(topic=catalogue.name(spec), key=key.encode(), value=message.value, headers=tuple(message.headers.items()))
+
+
+def with_attempt(event: Event[PayloadT_co], attempt: int) -> Event[PayloadT_co]:
+    """The same event, started for the `attempt`-th time."""
+    return replace(event, attempt=attempt)
+
+
+def _own_id(payload: Payload, *, tenant: str, key: str, cause: Event[Payload] | None, ordinal: str) -> str:
+    identity = payload.identity()
+    if identity is not None:
+        return event_id_for(cause=f"{tenant}\n{key}", event_type=payload.TYPE, ordinal=identity)
+    if cause is None:
+        raise ValueError(f"{payload.TYPE} has no identity and no cause: give it an event_id")
+    return event_id_for(cause=f"{tenant}\n{cause.id}", event_type=payload.TYPE, ordinal=ordinal)
+
+
+def _tombstone(record: RawRecord, spec: TopicSpec, replay_id: str | None) -> Event[Payload]:
+    if spec.tombstone is None or spec.key_field is None:
+        raise MalformedError(f"{spec.name} has no meaning for a record without a value", code="unexpected_tombstone")
+    if record.key is None:
+        raise MalformedError("a tombstone needs a key, `tenant/id`", code="tombstone_without_key")
+    tenant, slash, subject = _utf8(record.key, "key").partition("/")
+    if not slash or not subject:
+        raise MalformedError("the key of a tombstone is `tenant/id`", code="bad_key")
+    tenant = _tenant(tenant)
+    payload = spec.tombstone.model_validate({spec.key_field: clean_text(subject)})
+    origin = _origin(record) if replay_id else record.position
+    return Event(
+        id=origin,
+        source=spec.name,
+        tenant=tenant,
+        key=spec.key_for(tenant, payload),
+        payload=payload,
+        record=record,
+        replay_id=replay_id,
+    )
+
+
+def _read_cloud_event(record: RawRecord) -> CloudEvent:
+    headers = _cloud_headers(record)
+    message = binding.KafkaMessage(headers=headers, key=None, value=record.value or b"")
+    structured = headers.get("content-type", b"").startswith(b"application/cloudevents")
+    if not structured:
+        headers.setdefault("ce_id", _origin(record).encode())
+        headers.setdefault("ce_specversion", b"1.0")
+        headers.setdefault("ce_source", record.topic.encode())
+        headers["content-type"] = b"application/json"
+        if "ce_type" not in headers:
+            raise MalformedError("no ce_type header, and not a structured CloudEvent", code="missing_type")
+    read = binding.from_structured if structured else binding.from_binary
+    try:
+        cloud = read(message, _FORMAT, CloudEvent)
+    except BaseCloudEventException as error:
+        raise MalformedError("the CloudEvents attributes are not valid", code="bad_envelope") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise MalformedError("the bytes are not a JSON CloudEvent", code="bad_json") from error
+    if not isinstance(cloud, CloudEvent):
+        raise MalformedError("only CloudEvents 1.0 is read", code="bad_envelope")
+    return cloud
+
+
+def _cloud_headers(record: RawRecord) -> dict[str, bytes]:
+    """The headers that the envelope reads; others may hold anything. A repeated one must say the same each time."""
+    headers: dict[str, bytes] = {}
+    for name, value in record.headers:
+        lowered = name.lower()
+        if value is None or not (lowered.startswith("ce_") or lowered == "content-type"):
+            continue
+        if headers.setdefault(lowered, value) != value:
+            raise MalformedError(f"header {lowered[:60]!r} is there twice with different values", code="ambiguous_header")
+        _utf8(value, "header")
+    return headers
+
+
+def _read_payload(cloud: CloudEvent, spec: TopicSpec) -> Payload:
+    model = next((payload for payload in spec.payloads if cloud.get_type() == payload.TYPE), None)
+    if model is None:
+        raise MalformedError(f"this type does not belong on {spec.name}", code="unknown_type")
+    data = cloud.get_data()
+    if not isinstance(data, dict):
+        raise MalformedError("the data is not a JSON object", code="bad_json")
+    current = upcasts.upcast(data, event_type=model.TYPE, version=_version(cloud, model), current=model.VERSION)
+    try:
+        return model.model_validate(clean_json(current))
+    except ValidationError as error:
+        raise MalformedError(_field_problems(error), code="bad_payload") from None
+
+
+def _version(cloud: CloudEvent, model: type[Payload]) -> int:
+    schema = cloud.get_dataschema()
+    if schema is None:
+        return model.VERSION
+    if not schema.startswith(f"{SCHEMA_PREFIX}{model.TYPE}:"):
+        raise UnknownVersionError(f"dataschema of {model.TYPE} is not one of ours")
+    found = _SCHEMA_VERSION.search(schema)
+    if found is None:
+        raise UnknownVersionError(f"dataschema of {model.TYPE} ends in no version")
+    return int(found.group(1))
+
+
+def _field_problems(error: ValidationError) -> str:
+    """Field paths and rules; never the input, which may be personal."""
+    problems = (
+        f"{'.'.join(str(part)[:60] for part in problem['loc']) or 'data'}: {problem['type']}" for problem in error.errors()[:5]
+    )
+    return "; ".join(problems)
+
+
+def _tenant(value: object) -> str:
+    if not isinstance(value, str) or not _TENANT.fullmatch(value):
+        raise MalformedError("no usable `tenant`: letters, digits, `_ . -`, at most 100", code="bad_tenant")
+    return value
+
+
+def _replay_id(record: RawRecord) -> str:
+    found = _header(record, REPLAY_ID_HEADER)
+    if found is None:
+        raise MalformedError(f"a record on a replay topic needs {REPLAY_ID_HEADER}", code="replay_without_id")
+    return found
+
+
+def _origin(record: RawRecord) -> str:
+    """`topic/partition/offset` of the first delivery, which a replay carries along."""
+    parts = [_header(record, name) for name in ORIGIN_HEADERS]
+    return "/".join(part for part in parts if part) if all(parts) else record.position
+
+
+def _header(record: RawRecord, name: str) -> str | None:
+    for key, value in record.headers:
+        if key == name and value is not None:
+            return value.decode(errors="replace")
+    return None
+
+
+def _utf8(value: bytes, what: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedError(f"the {what} is not UTF-8", code="not_utf8") from error
+
+
+def _text_or_none(value: object) -> str | None:
+    return clean_text(value)[:512] if isinstance(value, str) else None

@@ -1,0 +1,1 @@
+"""Who does it: handlers, and the place where the parts meet."""

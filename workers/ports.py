@@ -1,0 +1,83 @@
+"""What handlers need from outside, beyond what flows need."""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from topics.events import ApprovalRequested, QueryAsked, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write one thread. `fence` grows with every grant of that thread."""
+
+    thread: str
+    fence: int
+
+
+class Leases(Protocol):
+    """One writer per thread."""
+
+    def hold(self, thread: str) -> AbstractAsyncContextManager[Lease]:
+        """Hold a thread for as long as the block runs; it is renewed meanwhile.
+
+        Raises:
+            LeaseBusyError: Another worker holds it.
+            FencedError: The lease was lost; the block is cancelled.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """An approval as the registry knows it. `status` is `pending` until a verdict or a withdrawal."""
+
+    tenant: str
+    request: ApprovalRequested
+    status: Literal["pending", "decided", "withdrawn", "expired"]
+    verdict: Verdict | None = None
+
+
+class ApprovalRegistry(Protocol):
+    """The requests that were made, and the one verdict of each."""
+
+    async def open(self, tenant: str, requests: Sequence[ApprovalRequested]) -> None:
+        """Register requests before they are published. One that is known stays as it is. Durable on return."""
+        ...
+
+    async def find(self, tenant: str, approval_id: str) -> Registered | None:
+        """One approval of this tenant; another tenant's is unknown."""
+        ...
+
+    async def decide(self, tenant: str, approval_id: str, verdict: Verdict) -> Registered:
+        """Record the verdict if none stands yet. Returns what stands now: compare its `decision_id` to see who won."""
+        ...
+
+    async def pending(self, tenant: str | None, *, limit: int) -> Sequence[Registered]:
+        """Open approvals, oldest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeldQuery:
+    """A question that waits for a thread's approvals."""
+
+    query_id: str
+    query: QueryAsked
+
+
+class HeldQueries(Protocol):
+    """Questions that wait, in order, per thread. A query id is held once."""
+
+    async def hold(self, thread: str, held: HeldQuery) -> None:
+        """Put one at the end. Durable on return."""
+        ...
+
+    async def first(self, thread: str) -> HeldQuery | None:
+        """The next to run, or None."""
+        ...
+
+    async def drop(self, thread: str, query_id: str) -> None:
+        """Take one out, after it ran."""
+        ...
