@@ -1,1 +1,1 @@
-"""The embedded stack: broker, Redis, model server and back office, for a laptop and the tests."""
+"""Servers on this machine, started and ended by us: what the demo, `sluice up` and the tests run on."""
