@@ -1,0 +1,79 @@
+"""Questions that wait for a thread's approvals, in Redis: an order and a set, changed together."""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from redis.asyncio import Redis
+
+from infra.redis.client import Script, wait_durable
+from infra.redis.keys import HELD_TTL, Keys, milliseconds
+from topics.events import QueryAsked
+
+# KEYS: order, queries. ARGV: query id, query, time to live.
+HOLD: Final = """
+if redis.call('HSETNX', KEYS[2], ARGV[1], ARGV[2]) == 1 then redis.call('RPUSH', KEYS[1], ARGV[1]) end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('PEXPIRE', KEYS[2], ARGV[3])
+"""
+FIRST: Final = """
+local id = redis.call('LINDEX', KEYS[1], 0)
+if not id then return {} end
+return {id, redis.call('HGET', KEYS[2], id)}
+"""
+# KEYS: order, queries. ARGV: query id.
+DROP: Final = """
+redis.call('LREM', KEYS[1], 0, ARGV[1])
+redis.call('HDEL', KEYS[2], ARGV[1])
+"""
+
+
+class Waiting(Protocol):
+    """Whatever has the id and the question of a held query."""
+
+    @property
+    def query_id(self) -> str: ...  # noqa: D102
+
+    @property
+    def query(self) -> QueryAsked: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class HeldQuery:
+    """A question that waits for a thread's approvals."""
+
+    query_id: str
+    query: QueryAsked
+
+
+class RedisHeldQueries:
+    """Questions that wait, in order, per thread; kept for 90 days after the last one came.
+
+    Every call raises OutageError when Redis does not answer; whether it took effect is then unknown, and repeating it is safe.
+    """
+
+    def __init__(self, client: Redis, *, keys: Keys | None = None) -> None:
+        self._client = client
+        self._keys = keys or Keys()
+        self._hold = Script(client, HOLD)
+        self._first = Script(client, FIRST)
+        self._drop = Script(client, DROP)
+
+    async def hold(self, thread: str, held: Waiting) -> None:
+        """Put one at the end, once. On disk on return."""
+        await self._hold(self._of(thread), [held.query_id, held.query.model_dump_json(), milliseconds(HELD_TTL)])
+        await wait_durable(self._client, keys=self._keys)
+
+    async def first(self, thread: str) -> HeldQuery | None:
+        """The next to run, or None."""
+        match await self._first(self._of(thread)):
+            case [query_id, query]:
+                return HeldQuery(query_id.decode(), QueryAsked.model_validate_json(query))
+            case _:
+                return None
+
+    async def drop(self, thread: str, query_id: str) -> None:
+        """Take one out, after it ran."""
+        await self._drop(self._of(thread), [query_id])
+
+    def _of(self, thread: str) -> list[str]:
+        return [self._keys.held_order(thread), self._keys.held_queries(thread)]

@@ -1,0 +1,100 @@
+"""Every key and its time to live.
+
+A value that somebody else chose is percent-encoded, so that no tenant, thread or id can collide with another or reach a
+foreign key. Keys of one thread share a hash tag: one script may touch them all, on a cluster too.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from urllib.parse import quote, unquote
+
+# Longer than any topic keeps a record that could ask for the effect again.
+EFFECT_TTL: Final = timedelta(days=30)
+# A fence must outlive every effect and checkpoint that could still be written under it.
+FENCE_TTL: Final = timedelta(days=90)
+# Decisions are kept for 30 days; each must still find what it decided.
+APPROVAL_TTL: Final = timedelta(days=90)
+HELD_TTL: Final = timedelta(days=90)
+PROBE_TTL: Final = timedelta(minutes=1)
+
+
+def milliseconds(span: timedelta) -> int:
+    """A span as Redis wants it."""
+    return span // timedelta(milliseconds=1)
+
+
+def encode(value: str) -> str:
+    """Make a value safe inside a key; different values stay different."""
+    return quote(value, safe="")
+
+
+def decode(encoded: str) -> str:
+    """Undo `encode`."""
+    return unquote(encoded)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys under one prefix, such as `staging`."""
+
+    prefix: str = "sluice"
+
+    def probe(self, name: str) -> str:
+        """What `check_server` writes and deletes."""
+        return f"{self.prefix}:probe:{encode(name)}"
+
+    def durable(self) -> str:
+        """What `wait_durable` touches, so that its connection has a write to wait for."""
+        return f"{self.prefix}:durable"
+
+    def lease(self, thread: str) -> str:
+        """Who writes the thread: the holder's token."""
+        return self._thread(thread, "lease")
+
+    def fence(self, thread: str) -> str:
+        """How often the thread was granted."""
+        return self._thread(thread, "fence")
+
+    def effect(self, key: str) -> str:
+        """One effect: begun, or done with its result."""
+        return f"{self.prefix}:effect:{{{encode(key)}}}"
+
+    def claim(self, group: str, claim_id: str) -> str:
+        """One record as a consumer group knows it."""
+        return f"{self.prefix}:inbox:{{{encode(group)}}}:{encode(claim_id)}"
+
+    def approval(self, tenant: str, approval_id: str) -> str:
+        """One request and its verdict."""
+        return f"{self.prefix}:{{approvals}}:one:{encode(tenant)}:{encode(approval_id)}"
+
+    def open_approvals(self, tenant: str | None) -> str:
+        """Open approvals by time, of one tenant or of all."""
+        return f"{self.prefix}:{{approvals}}:open" + ("" if tenant is None else f":{encode(tenant)}")
+
+    def held_order(self, thread: str) -> str:
+        """Ids of the questions that wait, first come first."""
+        return self._thread(thread, "held:order")
+
+    def held_queries(self, thread: str) -> str:
+        """The questions that wait, by id."""
+        return self._thread(thread, "held:queries")
+
+    def checkpoint(self, thread: str, namespace: str, checkpoint_id: str) -> str:
+        """One checkpoint: values, metadata, parent."""
+        return self._thread(thread, f"checkpoint:{encode(namespace)}:{encode(checkpoint_id)}")
+
+    def writes(self, thread: str, namespace: str, checkpoint_id: str) -> str:
+        """What tasks wrote on top of a checkpoint, by task and index."""
+        return self._thread(thread, f"writes:{encode(namespace)}:{encode(checkpoint_id)}")
+
+    def history(self, thread: str) -> str:
+        """Every checkpoint of the thread, as `namespace checkpoint-id`, in order."""
+        return self._thread(thread, "history")
+
+    def histories(self) -> str:
+        """A pattern that finds every thread with checkpoints."""
+        return f"{self.prefix}:thread:{{*}}:history"
+
+    def _thread(self, thread: str, what: str) -> str:
+        return f"{self.prefix}:thread:{{{encode(thread)}}}:{what}"

@@ -1,0 +1,135 @@
+"""The door to Redis: what a server must be, what its errors mean, and when a write is on disk."""
+
+import anyio
+import pytest
+from redis import exceptions
+from redis.asyncio import Redis
+
+from infra.redis import client as door
+from infra.redis.keys import Keys, decode, encode
+from topics.errors import ConfigError, OutageError
+
+
+@pytest.fixture
+async def setting(redis_client: Redis):
+    """Change one setting of the shared server for a test."""
+    before: dict[str, str] = {}
+
+    async def change(name: str, value: str) -> None:
+        before.setdefault(name, (await redis_client.config_get(name))[name])
+        await redis_client.config_set(name, value)
+
+    yield change
+    for name, value in before.items():
+        await redis_client.config_set(name, value)
+
+
+async def test_a_good_server_passes_without_a_warning(redis_client: Redis, redis_keys: Keys) -> None:
+    assert await door.check_server(redis_client, keys=redis_keys) == []
+    assert await redis_client.keys(f"{redis_keys.prefix}:*") == []
+
+
+async def test_a_server_that_may_evict_keys_is_refused(redis_client: Redis, setting) -> None:
+    await setting("maxmemory-policy", "allkeys-lru")
+    with pytest.raises(ConfigError, match="maxmemory-policy noeviction"):
+        await door.check_server(redis_client)
+
+
+async def test_a_server_without_an_append_only_file_is_refused(redis_client: Redis, setting) -> None:
+    await setting("appendonly", "no")
+    with pytest.raises(ConfigError, match="appendonly yes"):
+        await door.check_server(redis_client)
+    with pytest.raises(ConfigError, match="appendonly yes"):
+        await door.wait_durable(redis_client)
+
+
+async def test_a_slower_disk_rule_is_allowed_and_reported(redis_client: Redis, setting) -> None:
+    await setting("appendfsync", "everysec")
+    [warning] = await door.check_server(redis_client)
+    assert "everysec" in warning
+
+
+async def test_a_missing_module_is_refused(monkeypatch: pytest.MonkeyPatch, redis_client: Redis) -> None:
+    monkeypatch.setattr(door, "MODULES", {"search": "RediSearch", "absent": "Something"})
+    with pytest.raises(ConfigError, match="lacks Something"):
+        await door.check_server(redis_client)
+
+
+async def test_a_server_that_is_not_there_is_a_config_error_at_start_and_an_outage_later() -> None:
+    client = door.connect("redis://127.0.0.1:1/0", timeout_s=0.5)
+    with pytest.raises(ConfigError, match="does not answer"):
+        await door.check_server(client)
+    with pytest.raises(OutageError):
+        await door.wait_durable(client)
+    await client.aclose()
+
+
+async def test_a_full_server_is_an_outage_in_a_script_too(redis_client: Redis, redis_keys: Keys, setting) -> None:
+    await setting("maxmemory", "1")
+    with pytest.raises(OutageError):
+        await door.Script(redis_client, "return redis.call('SET', KEYS[1], 'x')")([redis_keys.probe("full")])
+
+
+async def test_a_pool_that_is_used_up_waits_instead_of_failing(redis_url: str, redis_keys: Keys) -> None:
+    client = door.connect(redis_url, timeout_s=5.0, max_connections=2)
+    script = door.Script(client, "return redis.call('INCR', KEYS[1])")
+    async with anyio.create_task_group() as group:
+        for _ in range(100):
+            group.start_soon(script, [redis_keys.probe("pool")])
+    assert await client.get(redis_keys.probe("pool")) == b"100"
+    await client.aclose()
+
+
+async def test_a_connection_that_died_while_idle_is_replaced(redis_url: str, redis_client: Redis) -> None:
+    idle = door.connect(redis_url, timeout_s=5.0, max_connections=1)
+    client_id = await idle.client_id()
+    await redis_client.client_kill_filter(_id=client_id)
+    assert await idle.ping()
+    await idle.aclose()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (exceptions.ConnectionError("gone"), OutageError),
+        (exceptions.TimeoutError("slow"), OutageError),
+        (exceptions.BusyLoadingError("loading"), OutageError),
+        (exceptions.ReadOnlyError("replica"), OutageError),
+        (exceptions.OutOfMemoryError("full"), OutageError),
+        (exceptions.ResponseError("MISCONF Errors writing to the AOF file"), OutageError),
+        (exceptions.ResponseError("NOREPLICAS Not enough good replicas"), OutageError),
+        (exceptions.AuthenticationError("WRONGPASS"), ConfigError),
+        (exceptions.NoPermissionError("no"), ConfigError),
+        (exceptions.ResponseError("ERR a bug of ours"), exceptions.ResponseError),
+    ],
+)
+def test_each_client_error_has_one_meaning(error: Exception, kind: type[Exception]) -> None:
+    with pytest.raises(kind), door.outages():
+        raise error
+
+
+async def test_a_durable_wait_covers_writes_of_other_connections(redis_url: str, redis_client: Redis, setting) -> None:
+    """The control is WAITAOF alone: on a connection without writes it answers at once, with nothing on disk."""
+    await setting("appendfsync", "everysec")
+    waiter = door.connect(redis_url, timeout_s=5.0, max_connections=1)
+    await waiter.ping()
+    bare_answers = []
+    for number in range(3):
+        await redis_client.set("durable-test", number)
+        started_s = anyio.current_time()
+        await waiter.execute_command("WAITAOF", 1, 0, 3000)
+        bare_answers.append(anyio.current_time() - started_s)
+    await redis_client.set("durable-test", "last")
+    started_s = anyio.current_time()
+    await door.wait_durable(waiter)
+    assert max(bare_answers) < 0.05
+    assert anyio.current_time() - started_s > max(bare_answers)
+    await waiter.aclose()
+
+
+def test_encoded_values_do_not_collide_or_escape() -> None:
+    keys = Keys("p")
+    names = ["a", "A", "a:b", "a%3Ab", "{a}", "a}b{", "a/b", "*", " ", "ä", "a,b", ""]
+    made = [keys.approval(tenant, approval) for tenant in names for approval in names]
+    assert len(set(made)) == len(made)
+    assert all(decode(encode(name)) == name and not set(encode(name)) & set(":{}*/, ") for name in names)

@@ -1,0 +1,93 @@
+"""Leases on the real server: expiry, renewal, loss, and the token."""
+
+import anyio
+import pytest
+from redis.asyncio import Redis
+
+from infra.redis.keys import Keys
+from infra.redis.leases import RedisLeases
+from topics.errors import FencedError, LeaseBusyError, OutageError
+
+
+async def test_a_lease_is_renewed_for_as_long_as_the_block_runs(redis_client: Redis, redis_keys: Keys) -> None:
+    leases = RedisLeases(redis_client, lease_ms=150, keys=redis_keys)
+    async with leases.hold("t1"):
+        deadline = anyio.current_time() + 0.5
+        while anyio.current_time() < deadline:
+            assert await redis_client.pttl(redis_keys.lease("t1")) > 0
+            await anyio.sleep(0.02)
+
+
+async def test_a_crashed_holders_lease_ends_by_itself(redis_client: Redis, redis_keys: Keys) -> None:
+    leases = RedisLeases(redis_client, lease_ms=100, keys=redis_keys)
+    await redis_client.set(redis_keys.lease("t1"), "a holder that crashed", px=100)
+    with anyio.fail_after(5):
+        while True:
+            try:
+                async with leases.hold("t1") as lease:
+                    assert lease.fence == 1
+                    return
+            except LeaseBusyError:
+                await anyio.sleep(0.01)
+
+
+async def lose_while_holding(leases: RedisLeases, client: Redis, keys: Keys) -> None:
+    with anyio.fail_after(5):
+        async with leases.hold("t1"):
+            await client.set(keys.lease("t1"), "another holder")
+            await anyio.sleep_forever()
+
+
+async def test_a_lost_lease_cancels_the_block_and_leaves_the_new_holder_alone(redis_client: Redis, redis_keys: Keys) -> None:
+    with pytest.raises(FencedError):
+        await lose_while_holding(RedisLeases(redis_client, lease_ms=150, keys=redis_keys), redis_client, redis_keys)
+    assert await redis_client.get(redis_keys.lease("t1")) == b"another holder"
+
+
+async def test_without_the_token_a_release_would_free_the_new_holder(
+    monkeypatch: pytest.MonkeyPatch, redis_client: Redis, redis_keys: Keys
+) -> None:
+    """The control of the test above: what it asserts rests on the comparison of tokens."""
+    monkeypatch.setattr("infra.redis.leases.RELEASE", "return redis.call('DEL', KEYS[1])")
+    with pytest.raises(FencedError):
+        await lose_while_holding(RedisLeases(redis_client, lease_ms=150, keys=redis_keys), redis_client, redis_keys)
+    assert await redis_client.get(redis_keys.lease("t1")) is None
+
+
+async def test_a_lease_that_cannot_be_renewed_in_time_is_an_outage(redis_client: Redis, redis_keys: Keys) -> None:
+    leases = RedisLeases(redis_client, lease_ms=200, keys=redis_keys)
+
+    async def cut(*_: object) -> int:
+        raise OutageError("cut")
+
+    leases._renew = cut
+    with anyio.fail_after(5), pytest.raises(OutageError, match="renewed in time"):
+        async with leases.hold("t1"):
+            await anyio.sleep_forever()
+
+
+async def test_a_hundred_workers_race_and_one_holds(redis_client: Redis, redis_keys: Keys) -> None:
+    leases = RedisLeases(redis_client, lease_ms=5000, keys=redis_keys)
+    inside = 0
+    outcomes: list[str] = []
+    done = anyio.Event()
+
+    async def race() -> None:
+        nonlocal inside
+        try:
+            async with leases.hold("t1"):
+                inside += 1
+                assert inside == 1
+                await done.wait()
+                inside -= 1
+                outcomes.append("held")
+        except LeaseBusyError:
+            outcomes.append("busy")
+            if outcomes.count("busy") == 99:
+                done.set()
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            for _ in range(100):
+                group.start_soon(race)
+    assert sorted(outcomes) == ["busy"] * 99 + ["held"]
