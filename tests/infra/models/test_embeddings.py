@@ -1,0 +1,72 @@
+"""Vectors over the wire."""
+
+import math
+from collections.abc import AsyncIterator
+
+import pytest
+
+from infra.models.embeddings import BATCH, ProviderEmbedder
+from tests.fakes.wire import Reply, Wire, json_reply, wire
+from topics.errors import ConfigError, OutageError, SluiceError, TimedOutError, UnavailableError
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Wire]:
+    async with wire() as server:
+        yield server
+
+
+@pytest.fixture
+async def embedder(server: Wire) -> AsyncIterator[ProviderEmbedder]:
+    embedder = ProviderEmbedder(base_url=server.url, api_key="key", model="e", timeout_s=1, dimensions=2)
+    yield embedder
+    await embedder.aclose()
+
+
+def vectors(*found: list[float]) -> Reply:
+    rows = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(found)]
+    return json_reply({"object": "list", "data": rows, "model": "e", "usage": {"prompt_tokens": 1, "total_tokens": 1}})
+
+
+async def test_vectors_keep_the_order_of_texts_and_have_unit_length(server: Wire, embedder: ProviderEmbedder) -> None:
+    server.answer(vectors([3.0, 4.0], [0.0, -2.0]))
+    found = await embedder.embed(["a", "b"])
+    assert found == [[0.6, 0.8], [0.0, -1.0]]
+    assert all(math.isclose(math.hypot(*vector), 1.0) for vector in found)
+    assert server.requests[0]["input"] == ["a", "b"]
+
+
+async def test_many_texts_travel_in_bounded_batches(server: Wire, embedder: ProviderEmbedder) -> None:
+    server.answer(vectors(*[[1.0, 0.0]] * BATCH), vectors(*[[0.0, 1.0]] * 3))
+    found = await embedder.embed([f"text {number}" for number in range(BATCH + 3)])
+    assert [len(request["input"]) for request in server.requests] == [BATCH, 3]
+    assert found[BATCH - 1] == [1.0, 0.0]
+    assert found[BATCH] == [0.0, 1.0]
+
+
+async def test_no_text_is_no_call(server: Wire, embedder: ProviderEmbedder) -> None:
+    assert await embedder.embed([]) == []
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (json_reply({"error": {"message": "x"}}, status=401), OutageError),
+        (json_reply({"error": {"message": "x"}}, status=503), UnavailableError),
+        (Reply(b"<html>", content_type="text/html"), UnavailableError),
+        (json_reply({"data": None}), UnavailableError),
+        (vectors([1.0, 0.0]), UnavailableError),
+        (vectors([1.0, 0.0], [0.0, 0.0]), UnavailableError),
+        (vectors([1.0, 0.0], [float("nan"), 0.0]), UnavailableError),
+        (vectors([1.0], [1.0]), ConfigError),
+        (Reply(b"", cut=True, stall=True), TimedOutError),
+    ],
+)
+async def test_a_failure_has_a_known_fate(
+    server: Wire, embedder: ProviderEmbedder, reply: Reply, expected: type[SluiceError]
+) -> None:
+    server.answer(reply)
+    with pytest.raises(SluiceError) as caught:
+        await embedder.embed(["a", "b"])
+    assert type(caught.value) is expected
