@@ -1,10 +1,19 @@
 """The inbox: which records were started, how often, and which are settled."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 ClaimState = Literal["new", "running", "done", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed start, to be remembered until the record runs again."""
+
+    claim_id: str
+    due_at_ms: int
+    failed_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +29,10 @@ class Claim:
     due_at_ms: int | None = None
     first_failed_at_ms: int | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One failed start, to be remembered until the record runs again."""
-
-    claim_id: str
-    due_at_ms: int
-    failed_at_ms: int
+    def with_failure(self, failure: Failure) -> "Claim":
+        """The claim after one more failed start."""
+        first = self.first_failed_at_ms or failure.failed_at_ms
+        return replace(self, failures=self.failures + 1, due_at_ms=failure.due_at_ms, first_failed_at_ms=first)
 
 
 class Inbox(Protocol):
@@ -38,7 +43,7 @@ class Inbox(Protocol):
         ...
 
     async def start(self, claim_ids: Sequence[str], *, owner: str) -> Sequence[int]:
-        """Write one more start for each, before its handler runs. Returns the new counts of starts."""
+        """Write one more start for each, before its handler runs. Returns the new counts; 0 for one that is settled."""
         ...
 
     async def settle(self, settled: Sequence[tuple[str, Literal["done", "dead"]]]) -> None:

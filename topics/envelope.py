@@ -102,7 +102,7 @@ def decode(record: RawRecord, *, catalogue: Catalogue) -> Event[Payload]:
     )
 
 
-def encode(  # noqa: PLR0913 -- each is a separate fact of the envelope
+def encode(
     payload: Payload,
     *,
     catalogue: Catalogue,

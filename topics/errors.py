@@ -51,6 +51,12 @@ class LeaseBusyError(RetryableError):
     code = "lease_busy"
 
 
+class FencedError(RetryableError):
+    """Another worker became the thread's writer. Nothing was written; the record runs again and spends no attempt."""
+
+    code = "fenced"
+
+
 class RejectedError(SluiceError):
     """The record can never succeed: dead letter now, with the code."""
 
@@ -67,6 +73,12 @@ class UnknownVersionError(RejectedError):
     """The payload is newer than this build. Replayable after an upgrade."""
 
     code = "unknown_version"
+
+
+class CrashLoopError(RejectedError):
+    """The record's worker died each time it ran."""
+
+    code = "crash_loop"
 
 
 class PolicyDeniedError(RejectedError):
@@ -97,9 +109,3 @@ class ConfigError(HaltError):
     """A setting or a server is wrong. The message says what to change."""
 
     code = "config"
-
-
-class FencedError(HaltError):
-    """Somebody else is the writer now: a stale lease or group generation."""
-
-    code = "fenced"

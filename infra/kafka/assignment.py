@@ -1,0 +1,70 @@
+"""What the runtime holds of one assigned partition, and of one record on its way through. Pure."""
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid5
+
+from infra.claims import Claim
+from infra.kafka.watermark import Watermark
+from topics.envelope import NAMESPACE, Event
+from topics.errors import RejectedError
+from topics.events import Payload
+from topics.records import RawRecord
+
+
+@dataclass(eq=False, slots=True)
+class Assignment:
+    """One partition in one assignment. A later assignment of the same partition is another object.
+
+    `live` ends with the assignment: work of an ended one neither publishes nor commits.
+    """
+
+    topic: str
+    partition: int
+    epoch: int
+    watermark: Watermark = field(default_factory=Watermark)
+    live: bool = True
+    draining: bool = False
+    buffered: int = 0
+    buffered_bytes: int = 0
+    committed: int | None = None
+
+    def position_to_commit(self) -> int | None:
+        """A position that the broker does not know yet, or None."""
+        position = self.watermark.next_position()
+        return None if position == self.committed else position
+
+
+@dataclass(eq=False, slots=True)
+class Work:
+    """One record on its way: understood (`event`) or not (`refusal`)."""
+
+    record: RawRecord
+    assignment: Assignment
+    event: Event[Payload] | None
+    refusal: RejectedError | None = None
+    claim: Claim = field(default_factory=Claim)
+    starts: int = 0
+    failures: int = 0
+    first_failed_at_ms: int | None = None
+    scope: Any = None
+
+    @property
+    def claim_id(self) -> str:
+        """The record's name in the inbox; one that was not understood is known by its position."""
+        return self.event.claim_id if self.event else str(uuid5(NAMESPACE, self.record.position))
+
+    @property
+    def lane(self) -> str:
+        """Records of one lane run one after another."""
+        return self.event.key if self.event else self.record.position
+
+    @property
+    def tenant(self) -> str:
+        """Who shares slots fairly with whom; nobody's records count as one tenant."""
+        return self.event.tenant if self.event else ""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it holds in memory, roughly."""
+        return len(self.record.value or b"") + len(self.record.key or b"") + 200

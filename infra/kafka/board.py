@@ -1,0 +1,133 @@
+"""What intake, dispatch and settlement share of one group member: partitions, lanes, work in flight, the intake gate."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import anyio
+import structlog
+
+from infra.clock import SystemClock
+from infra.kafka.assignment import Assignment, Work
+from infra.kafka.gate import IntakeGate
+from infra.kafka.lanes import LaneTable
+from infra.kafka.retry import RetryPolicy
+from infra.kafka.routes import Route
+from topics.catalogue import Catalogue
+from topics.errors import OutageError
+
+TopicPartition = tuple[str, int]
+T = TypeVar("T")
+
+_log: Any = structlog.get_logger("sluice.runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeConfig:
+    """Bounds. `slots` are units of work running at once; the `max_` bounds are per partition."""
+
+    slots: int = 64
+    max_buffered_records: int = 512
+    max_buffered_bytes: int = 16 * 1024 * 1024
+    max_span: int = 16_384
+    handler_timeout_s: float = 300.0
+    commit_interval_s: float = 0.5
+    drain_s: float = 25.0
+    revoke_drain_s: float = 20.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened since the start."""
+
+    handled: int = 0
+    skipped: int = 0
+    retried: int = 0
+    dead: int = 0
+    handed_back: int = 0
+    commits: int = 0
+    peak_running: int = 0
+    peak_buffered: int = 0
+
+
+class Board:
+    """The shared state. Everything runs on one event loop, so nothing here needs a lock."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        routes: Sequence[Route],
+        catalogue: Catalogue,
+        clock: SystemClock,
+        config: RuntimeConfig,
+        jitter: Callable[[], float],
+    ) -> None:
+        self.group = group
+        self.catalogue = catalogue
+        self.clock = clock
+        self.config = config
+        self.jitter = jitter
+        self.routes = {route.spec.name: route for route in routes}
+        self.lanes: dict[str, LaneTable[Work]] = {name: LaneTable() for name in self.routes}
+        self.assignments: dict[TopicPartition, Assignment] = {}
+        self.in_flight: set[Work] = set()
+        self.gate = IntakeGate()
+        self.counters = Counters()
+        self.stopping = anyio.Event()
+        self.wake = anyio.Event()
+
+    def notify(self) -> None:
+        """Something changed: whoever waits for `wake` looks again."""
+        self.wake.set()
+        self.wake = anyio.Event()
+
+    def lanes_of(self, work: Work) -> LaneTable[Work]:
+        """The lanes of the work's topic; its replay topic shares them."""
+        return self.lanes[self.catalogue.spec(work.record.topic).name]
+
+    def finish(self, work: Work) -> None:
+        """The record is settled: its offset counts now."""
+        work.assignment.watermark.finish(work.record.offset)
+        work.assignment.buffered -= 1
+        work.assignment.buffered_bytes -= work.size_bytes
+        self.in_flight.discard(work)
+
+    def requeue(self, work: Work, *, delay_s: float) -> None:
+        """Put a head back to wait. Work of an assignment that ends is let go: its next owner gets it delivered."""
+        self.in_flight.discard(work)
+        lanes = self.lanes_of(work)
+        if work.assignment.draining:
+            lanes.release(work.lane)
+        else:
+            lanes.postpone(work.lane, due_at_s=self.clock.monotonic_s() + delay_s)
+        self.notify()
+
+    def busy(self, ending: Iterable[Assignment]) -> list[Work]:
+        """Work in flight that belongs to these assignments."""
+        ended = set(ending)
+        return [work for work in self.in_flight if work.assignment in ended]
+
+    def shut_gate(self, error: Exception, delay_s: float) -> None:
+        """A dependency is down for everybody: nothing starts for a while."""
+        if self.gate.outage(until_s=self.clock.monotonic_s() + delay_s, reason=str(error)):
+            _log.error("outage_began", group=self.group, why=str(error))
+
+    async def until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask until there is an answer. An outage slows intake; it loses nothing and spends no attempt (P7)."""
+        while True:
+            try:
+                return await ask()
+            except OutageError as error:
+                await self.sit_out(error)
+
+    async def sit_out(self, error: OutageError) -> None:
+        """Shut the gate and wait a moment."""
+        wait_s = self.config.retry.outage_wait_s
+        self.shut_gate(error, wait_s)
+        await anyio.sleep(min(wait_s, 1.0) * (0.5 + self.jitter()))
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds."""
+        return int(self.clock.now().timestamp() * 1000)

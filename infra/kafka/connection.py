@@ -1,0 +1,69 @@
+"""How to reach the cluster: addresses, SASL and TLS, in the shapes that aiokafka and FastStream want."""
+
+import ssl
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256, SASLScram512
+
+from topics.errors import ConfigError
+
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConnection:
+    """Where the brokers are and how to sign in.
+
+    `idempotent` is off only for brokers that don't support idempotent producers.
+    """
+
+    bootstrap: str
+    tls: bool = False
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    mechanism: Mechanism | None = None
+    username: str | None = None
+    password: str | None = None
+    idempotent: bool = True
+
+    def client_options(self) -> dict[str, Any]:
+        """Keyword arguments of every aiokafka client.
+
+        Raises:
+            ConfigError: A certificate file cannot be read, or a mechanism has no user.
+        """
+        options: dict[str, Any] = {"bootstrap_servers": self.bootstrap, "security_protocol": self._protocol()}
+        if self.tls:
+            options["ssl_context"] = self._ssl_context()
+        if self.mechanism:
+            user, password = self._credentials()
+            options |= {"sasl_mechanism": self.mechanism, "sasl_plain_username": user, "sasl_plain_password": password}
+        return options
+
+    def faststream_security(self) -> BaseSecurity:
+        """The same for FastStream's broker."""
+        context = self._ssl_context() if self.tls else None
+        if self.mechanism is None:
+            return BaseSecurity(ssl_context=context, use_ssl=self.tls)
+        user, password = self._credentials()
+        kind = {"PLAIN": SASLPlaintext, "SCRAM-SHA-256": SASLScram256, "SCRAM-SHA-512": SASLScram512}[self.mechanism]
+        return kind(username=user, password=password, ssl_context=context, use_ssl=self.tls)
+
+    def _protocol(self) -> str:
+        return ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
+
+    def _credentials(self) -> tuple[str, str]:
+        if not self.username or self.password is None:
+            raise ConfigError("a SASL mechanism is set, but the Kafka user or password is not")
+        return self.username, self.password
+
+    def _ssl_context(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file:
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"the Kafka TLS files cannot be read: {error}") from error
+        return context

@@ -1,0 +1,103 @@
+"""A dead letter: the original key, value and headers, byte for byte, plus why it died. Pure.
+
+The six `__dlq.errors.*` names are Kafka's own (KIP-1191); ours are under `sluice.dlq.`. Headers of ours are replaced at each
+hop, never appended, and the first origin is never overwritten.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid5
+
+from topics.envelope import NAMESPACE
+from topics.records import Headers, OutboundRecord, RawRecord
+
+TOPIC: Final = "__dlq.errors.topic"
+PARTITION: Final = "__dlq.errors.partition"
+OFFSET: Final = "__dlq.errors.offset"
+GROUP: Final = "__dlq.errors.group"
+DELIVERY_COUNT: Final = "__dlq.errors.delivery.count"
+MESSAGE: Final = "__dlq.errors.message"
+ID: Final = "sluice.dlq.id"
+REASON: Final = "sluice.dlq.reason"
+DISPOSITION: Final = "sluice.dlq.disposition"
+STAGE: Final = "sluice.dlq.stage"
+EXCEPTION: Final = "sluice.dlq.exception.class"
+TIMESTAMP: Final = "sluice.dlq.timestamp"
+FIRST_FAILED_AT: Final = "sluice.dlq.first.failed.at"
+LAST_FAILED_AT: Final = "sluice.dlq.last.failed.at"
+TENANT: Final = "sluice.dlq.tenant"
+REPLAY_ID: Final = "sluice.replay.id"
+REPLAY_COUNT: Final = "sluice.replay.count"
+REPLAY_ACTOR: Final = "sluice.replay.actor"
+REPLAY_EDITED: Final = "sluice.replay.edited"
+
+OURS: Final = ("__dlq.errors.", "sluice.dlq.", "sluice.replay.")
+MAX_MESSAGE_BYTES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Why a record died. `message` must hold nothing of the payload. Instants are epoch milliseconds."""
+
+    group: str
+    code: str
+    disposition: str
+    stage: str
+    message: str
+    exception: str
+    delivery_count: int
+    first_failed_at_ms: int
+    last_failed_at_ms: int
+    tenant: str = ""
+
+
+def headers_without_ours(headers: Headers) -> Headers:
+    """The headers the producer wrote, in their order, duplicates and nulls kept."""
+    return tuple((name, value) for name, value in headers if not name.startswith(OURS))
+
+
+def header_text(headers: Headers, name: str) -> str | None:
+    """The last value of a header as text; undecodable bytes are shown as replacement characters."""
+    found = next((value for key, value in reversed(headers) if key == name and value is not None), None)
+    return None if found is None else found.decode(errors="replace")
+
+
+def dead_letter(record: RawRecord, death: Death, *, topic: str) -> OutboundRecord:
+    """Write a record as a dead letter for `topic`. The same record of the same group always gets the same id."""
+    carried = {name: header_text(record.headers, name) for name in (TOPIC, PARTITION, OFFSET, TIMESTAMP, FIRST_FAILED_AT)}
+    replayed = header_text(record.headers, REPLAY_ID) is not None and all(carried[name] for name in (TOPIC, PARTITION, OFFSET))
+    origin_topic = (carried[TOPIC] if replayed else None) or record.topic
+    partition = (carried[PARTITION] if replayed else None) or str(record.partition)
+    offset = (carried[OFFSET] if replayed else None) or str(record.offset)
+    first_failed_at = (carried[FIRST_FAILED_AT] if replayed else None) or str(death.first_failed_at_ms)
+    timestamp = (carried[TIMESTAMP] if replayed else None) or str(record.timestamp_ms or "")
+    ours = {
+        TOPIC: origin_topic,
+        PARTITION: partition,
+        OFFSET: offset,
+        GROUP: death.group,
+        DELIVERY_COUNT: str(death.delivery_count),
+        MESSAGE: _cut(death.message),
+        ID: dead_letter_id(group=death.group, topic=origin_topic, partition=partition, offset=offset),
+        REASON: death.code,
+        DISPOSITION: death.disposition,
+        STAGE: death.stage,
+        EXCEPTION: death.exception,
+        TIMESTAMP: timestamp,
+        FIRST_FAILED_AT: first_failed_at,
+        LAST_FAILED_AT: str(death.last_failed_at_ms),
+        TENANT: death.tenant,
+    }
+    if replayed:
+        ours[REPLAY_COUNT] = header_text(record.headers, REPLAY_COUNT) or ""
+    added: Headers = tuple((name, value.encode()) for name, value in ours.items())
+    return OutboundRecord(topic=topic, key=record.key, value=record.value, headers=headers_without_ours(record.headers) + added)
+
+
+def dead_letter_id(*, group: str, topic: str, partition: str, offset: str) -> str:
+    """The same for every death of one record in one group."""
+    return str(uuid5(NAMESPACE, f"dead-letter\n{group}\n{topic}\n{partition}\n{offset}"))
+
+
+def _cut(message: str) -> str:
+    return message.encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore")

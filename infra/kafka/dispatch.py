@@ -1,0 +1,150 @@
+"""Lanes to slots: which records start, when, and the task that each of them runs in."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from infra.claims import Inbox
+from infra.kafka.assignment import Work
+from infra.kafka.board import Board
+from infra.kafka.execution import Executor
+from infra.kafka.lanes import LaneTable
+from infra.kafka.routes import Route
+from topics.errors import CrashLoopError
+
+LONGEST_NAP_S: Final = 1.0
+
+
+class Ends(Protocol):
+    """Who decides what becomes of work after its handler."""
+
+    async def conclude(self, work: Work, error: Exception | None) -> None:
+        """The handler ended, well or with an error."""
+        ...
+
+    async def hand_back(self, work: Work, *, delay_s: float = 0.0) -> None:
+        """It was not tried."""
+        ...
+
+    def skip(self, work: Work) -> None:
+        """Somebody settled it meanwhile."""
+        ...
+
+
+class Dispatcher:
+    """Fills free slots with ready lanes. A unit is one record, or one batch; it takes one slot."""
+
+    def __init__(self, board: Board, *, inbox: Inbox, executor: Executor, ends: Ends, owner: str, tasks: TaskGroup) -> None:
+        self._board = board
+        self._inbox = inbox
+        self._executor = executor
+        self._ends = ends
+        self._owner = owner
+        self._tasks = tasks
+        self._turn = list(board.routes)
+        self._batch_since_s: dict[str, float] = {}
+        self.running = 0
+
+    async def run(self) -> None:
+        """Start what is ready, for ever."""
+        while True:
+            wake = self._board.wake
+            await self._start_ready()
+            with anyio.move_on_after(self._nap_s()):
+                await wake.wait()
+
+    async def _start_ready(self) -> None:
+        while units := self._pick():
+            works = [work for _, unit in units for work in unit]
+            self._board.in_flight.update(works)
+            starts = await self._board.until_answered(self._write_starts([work.claim_id for work in works]))
+            for work, count in zip(works, starts, strict=True):
+                work.starts = count
+            for route, unit in units:
+                self._tasks.start_soon(self._execute, route, unit)
+
+    def _write_starts(self, claim_ids: list[str]) -> Callable[[], Awaitable[Any]]:
+        return lambda: self._inbox.start(claim_ids, owner=self._owner)
+
+    def _pick(self) -> list[tuple[Route, list[Work]]]:
+        """Units that may start now, topics taking turns."""
+        board = self._board
+        now_s = board.clock.monotonic_s()
+        free = board.config.slots - self.running
+        allowance = board.gate.allowance(now_s)
+        free = free if allowance is None else min(free, allowance)
+        units: list[tuple[Route, list[Work]]] = []
+        idle = 0
+        while free > 0 and idle < len(self._turn):
+            name = self._turn.pop(0)
+            self._turn.append(name)
+            unit = self._take(name, now_s)
+            idle = 0 if unit else idle + 1
+            if unit:
+                free -= 1
+                self.running += 1
+                board.gate.started()
+                units.append((board.routes[name], unit))
+        board.counters.peak_running = max(board.counters.peak_running, self.running)
+        return units
+
+    def _take(self, name: str, now_s: float) -> list[Work]:
+        route, lanes = self._board.routes[name], self._board.lanes[name]
+        if route.batch_handler is None:
+            return _heads(lanes, 1, now_s)
+        ready = lanes.ready(now_s)
+        if not ready:
+            self._batch_since_s.pop(name, None)
+            return []
+        since_s = self._batch_since_s.setdefault(name, now_s)
+        if ready < route.batch_size and now_s - since_s < route.batch_wait_s:
+            return []
+        del self._batch_since_s[name]
+        return _heads(lanes, route.batch_size, now_s)
+
+    def _nap_s(self) -> float:
+        """Until the next lane is due, a batch is old enough, or the gate may be tried."""
+        board = self._board
+        now_s = board.clock.monotonic_s()
+        moments = [due_s for lanes in board.lanes.values() if (due_s := lanes.next_due_s()) is not None]
+        moments += [since_s + board.routes[name].batch_wait_s for name, since_s in self._batch_since_s.items()]
+        if board.gate.shut_until_s is not None:
+            moments = [max(board.gate.shut_until_s, now_s + 0.05)]
+        return min(max(min(moments, default=now_s + LONGEST_NAP_S) - now_s, 0.001), LONGEST_NAP_S)
+
+    async def _execute(self, route: Route, unit: list[Work]) -> None:
+        outcomes: dict[Work, Exception | None] = {work: refusal for work in unit if (refusal := self._refusal(work))}
+        healthy = [work for work in unit if work not in outcomes and work.starts and work.assignment.live]
+        with anyio.CancelScope() as scope:
+            for work in unit:
+                work.scope = scope
+            if healthy:
+                outcomes |= await self._executor.run(route, healthy)
+        self.running -= 1
+        for work in unit:
+            work.scope = None
+            if not work.starts:
+                self._ends.skip(work)
+            elif work in outcomes:
+                await self._ends.conclude(work, outcomes[work])
+            else:
+                await self._ends.hand_back(work)
+        self._board.notify()
+
+    def _refusal(self, work: Work) -> Exception | None:
+        """Why a record is not even tried: nobody understands it, or its worker died each time."""
+        if work.refusal is not None:
+            return work.refusal
+        crashes = work.starts - 1 - work.claim.failures
+        if crashes >= self._board.config.retry.crash_limit:
+            return CrashLoopError(f"its worker died {crashes} times while it ran")
+        return None
+
+
+def _heads(lanes: LaneTable[Work], count: int, now_s: float) -> list[Work]:
+    heads: list[Work] = []
+    while len(heads) < count and (taken := lanes.take(now_s)):
+        heads.append(taken[1])
+    return heads

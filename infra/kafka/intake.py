@@ -1,0 +1,81 @@
+"""Poll, decode, claim: from the broker into lanes. One task, which no handler ever blocks."""
+
+from collections.abc import Sequence
+
+from infra.claims import Claim, Inbox
+from infra.kafka.assignment import Assignment, Work
+from infra.kafka.board import Board, TopicPartition
+from infra.kafka.consumer import Consumer
+from topics.envelope import decode
+from topics.errors import OutageError, RejectedError
+from topics.records import RawRecord
+
+
+class Intake:
+    """Takes records of partitions that have room."""
+
+    def __init__(self, board: Board, *, consumer: Consumer, inbox: Inbox) -> None:
+        self._board = board
+        self._consumer = consumer
+        self._inbox = inbox
+
+    async def run(self) -> None:
+        """Poll until the runtime stops."""
+        board = self._board
+        while not board.stopping.is_set():
+            full = {partition for partition, held in board.assignments.items() if self._is_full(held)}
+            try:
+                batches = await self._consumer.poll(full)
+            except OutageError as error:
+                await board.sit_out(error)
+                continue
+            works = [work for partition, records in batches.items() for work in self._admit(partition, records)]
+            if works:
+                await self._claim(works)
+                board.notify()
+
+    def _is_full(self, held: Assignment) -> bool:
+        config = self._board.config
+        return (
+            held.buffered >= config.max_buffered_records
+            or held.buffered_bytes >= config.max_buffered_bytes
+            or held.watermark.span() >= config.max_span
+        )
+
+    def _admit(self, partition: TopicPartition, records: Sequence[RawRecord]) -> list[Work]:
+        held = self._board.assignments.get(partition)
+        if held is None or held.draining:
+            return []  # fetched for an assignment that has ended: its owner gets it delivered
+        admitted = [self._understand(record, held) for record in records if held.watermark.add(record.offset)]
+        held.buffered += len(admitted)
+        held.buffered_bytes += sum(work.size_bytes for work in admitted)
+        counters = self._board.counters
+        counters.peak_buffered = max(counters.peak_buffered, held.buffered)
+        return admitted
+
+    def _understand(self, record: RawRecord, held: Assignment) -> Work:
+        try:
+            return Work(record, held, decode(record, catalogue=self._board.catalogue))
+        except RejectedError as error:
+            return Work(record, held, None, refusal=error)
+
+    async def _claim(self, works: Sequence[Work]) -> None:
+        board = self._board
+        claims = await board.until_answered(lambda: self._inbox.look([work.claim_id for work in works]))
+        for work, claim in zip(works, claims, strict=True):
+            if work.assignment.draining:
+                continue
+            if claim.state in {"done", "dead"}:
+                board.counters.skipped += 1
+                board.finish(work)
+            else:
+                self._queue(work, claim)
+
+    def _queue(self, work: Work, claim: Claim) -> None:
+        work.claim = claim
+        work.failures = claim.failures
+        work.first_failed_at_ms = claim.first_failed_at_ms
+        due_at_s = None
+        if claim.due_at_ms is not None:
+            due_at_s = self._board.clock.monotonic_s() + max(0, claim.due_at_ms - self._board.now_ms()) / 1000
+        self._board.lanes_of(work).push(work.lane, work, tenant=work.tenant, due_at_s=due_at_s)

@@ -1,0 +1,136 @@
+"""Writing to Kafka: events through FastStream's broker, and records byte for byte through a producer of our own."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
+from faststream.kafka import KafkaBroker
+
+from infra.kafka.connection import KafkaConnection
+from infra.kafka.dead_letter import Death, dead_letter
+from topics.errors import ConfigError, OutageError, RejectedError
+from topics.records import OutboundRecord, RawRecord
+
+SEND_WITHIN_S: Final = 30.0
+
+
+class EventPublisher:
+    """Publishes events through FastStream, so that its middlewares see them."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        self._broker = broker
+
+    async def send(self, record: OutboundRecord) -> Awaitable[Any]:
+        """Hand an event over. The awaitable ends when the broker has it.
+
+        Raises:
+            OutageError: The broker does not take it (here, or from the awaitable).
+            RejectedError: It is larger than the broker allows.
+        """
+        headers = {name: (value or b"").decode() for name, value in record.headers}
+        try:
+            with anyio.fail_after(SEND_WITHIN_S):
+                acknowledgement = await self._broker.publish(
+                    record.value, topic=record.topic, key=record.key, headers=headers, no_confirm=True
+                )
+        except (KafkaError, TimeoutError) as error:
+            raise _meaning_of(error) from error
+        return _acknowledged(acknowledgement)
+
+
+class RawProducer:
+    """Writes records as they are: any bytes, repeated and null headers."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+
+    async def write(self, record: OutboundRecord) -> None:
+        """Write one record and wait for its acknowledgement.
+
+        Raises:
+            OutageError: It was not acknowledged.
+            RejectedError: It is larger than the broker allows.
+        """
+        try:
+            with anyio.fail_after(SEND_WITHIN_S):
+                future = await self._producer.send(record.topic, record.value, key=record.key, headers=list(record.headers))
+        except (KafkaError, TimeoutError) as error:
+            raise _meaning_of(error) from error
+        await _acknowledged(future)
+
+
+class DeadLetterTopic:
+    """The dead letters, on their topic."""
+
+    def __init__(self, producer: RawProducer, *, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
+
+    async def bury(self, record: RawRecord, death: Death) -> None:
+        """Write a dead letter and wait for its acknowledgement.
+
+        Raises:
+            OutageError: It was not acknowledged, so the offset must wait.
+        """
+        try:
+            await self._producer.write(dead_letter(record, death, topic=self._topic))
+        except RejectedError as error:
+            raise OutageError("the dead-letter topic refuses a record for its size: raise its max.message.bytes") from error
+
+
+@asynccontextmanager
+async def event_broker(connection: KafkaConnection, *, client_id: str) -> AsyncGenerator[KafkaBroker]:
+    """A started FastStream broker that only publishes."""
+    broker = KafkaBroker(
+        connection.bootstrap.split(","),
+        security=connection.faststream_security(),
+        client_id=client_id,
+        acks="all",
+        enable_idempotence=connection.idempotent,
+        linger_ms=2,
+        allow_auto_create_topics=False,
+        logger=None,
+    )
+    try:
+        await broker.start()
+    except KafkaError as error:
+        raise ConfigError(f"Kafka at {connection.bootstrap} cannot be reached: {error}") from error
+    try:
+        yield broker
+    finally:
+        with anyio.move_on_after(SEND_WITHIN_S, shield=True):
+            await broker.stop()
+
+
+@asynccontextmanager
+async def raw_producer(connection: KafkaConnection) -> AsyncGenerator[RawProducer]:
+    """A started producer for records that must stay as they are."""
+    producer = AIOKafkaProducer(**connection.client_options(), acks="all", enable_idempotence=connection.idempotent)
+    try:
+        await producer.start()
+    except KafkaError as error:
+        await producer.stop()
+        raise ConfigError(f"Kafka at {connection.bootstrap} cannot be reached: {error}") from error
+    try:
+        yield RawProducer(producer)
+    finally:
+        with anyio.move_on_after(SEND_WITHIN_S, shield=True):
+            await producer.stop()
+
+
+async def _acknowledged(future: "asyncio.Future[Any]") -> None:
+    try:
+        with anyio.fail_after(SEND_WITHIN_S):
+            await future
+    except (KafkaError, TimeoutError) as error:
+        raise _meaning_of(error) from error
+
+
+def _meaning_of(error: Exception) -> OutageError | RejectedError:
+    if isinstance(error, MessageSizeTooLargeError | RecordTooLargeError):
+        return RejectedError("an output is larger than the broker takes", code="output_too_large")
+    return OutageError(f"the broker does not take records: {type(error).__name__}")

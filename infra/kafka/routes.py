@@ -1,0 +1,31 @@
+"""Which handler gets a topic's records, and what a handler is."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from topics.catalogue import TopicSpec
+from topics.envelope import Event
+from topics.events import Payload
+
+# A handler yields payloads; the runtime publishes them, waits for the acknowledgements, then lets the offset count.
+Handler = Callable[[Event[Any]], AsyncGenerator[Payload]]
+
+# A batch handler yields, in any order, (event, payload) to publish and (event, error) where one of them failed.
+BatchHandler = Callable[[Sequence[Event[Any]]], AsyncGenerator[tuple[Event[Any], Payload | Exception]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One input topic (and its replay topic) and who handles it. Exactly one of `handler` and `batch_handler` is set."""
+
+    spec: TopicSpec
+    handler: Handler | None = None
+    batch_handler: BatchHandler | None = None
+    batch_size: int = 32
+    batch_wait_s: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse a route that nobody or two handlers serve."""
+        if (self.handler is None) == (self.batch_handler is None):
+            raise ValueError(f"route {self.spec.name}: give a handler or a batch handler")

@@ -1,0 +1,66 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.kafka.retry import DeadLetter, Halt, Pause, RetryAfter, RetryPolicy, next_step
+from topics.errors import (
+    ConfigError,
+    FencedError,
+    LeaseBusyError,
+    MalformedError,
+    OutageError,
+    RateLimitedError,
+    RetryableError,
+    UnavailableError,
+)
+
+POLICY = RetryPolicy()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (UnavailableError("x"), RetryAfter),
+        (MalformedError("x", code="bad_json"), DeadLetter),
+        (OutageError("x"), Pause),
+        (ConfigError("x"), Halt),
+        (ValueError("a bug"), RetryAfter),
+    ],
+)
+def test_each_class_of_error_has_its_own_fate(error: Exception, kind: type):
+    assert isinstance(next_step(error, failures=0, policy=POLICY, jitter=0.5), kind)
+
+
+def test_a_rejected_record_keeps_its_code():
+    assert next_step(MalformedError("x", code="bad_json"), failures=0, policy=POLICY, jitter=0) == DeadLetter("bad_json", "poison")
+
+
+def test_bugs_get_few_tries_and_the_code_unexpected():
+    assert next_step(KeyError("x"), failures=POLICY.max_unexpected - 1, policy=POLICY, jitter=0) == DeadLetter(
+        "unexpected", "exhausted"
+    )
+
+
+def test_waiting_for_a_lease_spends_no_attempt_however_often():
+    for error in (LeaseBusyError("x"), FencedError("x")):
+        step = next_step(error, failures=10_000, policy=POLICY, jitter=0.5)
+        assert isinstance(step, RetryAfter)
+        assert not step.spends_attempt
+
+
+def test_an_outage_never_becomes_a_dead_letter():
+    assert isinstance(next_step(OutageError("x"), failures=10_000, policy=POLICY, jitter=0.5), Pause)
+
+
+@given(jitter=st.floats(0, 0.999), asked=st.floats(0, 10_000))
+def test_the_providers_word_on_waiting_is_a_floor(jitter: float, asked: float):
+    step = next_step(RateLimitedError(retry_after_s=asked), failures=0, policy=POLICY, jitter=jitter)
+    assert isinstance(step, RetryAfter)
+    assert step.delay_s >= min(asked, 3600)
+
+
+@given(failures=st.integers(0, 6), jitter=st.floats(0, 0.999))
+def test_the_delay_is_full_jitter_under_a_growing_cap(failures: int, jitter: float):
+    step = next_step(RetryableError("x"), failures=failures, policy=POLICY, jitter=jitter)
+    assert isinstance(step, RetryAfter)
+    assert 0 <= step.delay_s <= min(POLICY.cap_s, POLICY.base_s * 2**failures)
