@@ -1,0 +1,154 @@
+"""Where effects happen: one task per allowed call, behind the ledger."""
+
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar, cast
+
+import anyio
+from langchain_core.messages import ToolMessage
+from langgraph.runtime import Runtime
+
+from flows.agent import calls, digests, gate, search
+from flows.agent.parts import AgentParts
+from flows.agent.state import Call, ExecutedRecord, RunContext, Source, ThreadRef
+from flows.agent.tools import Arguments, Tool, ToolContext, ToolRefusedError
+from topics.errors import HaltError, OutageError, RetryableError, TimedOutError
+from topics.text import clean_text
+
+TOOL_FAILED: Final = "The tool failed. Whether it did anything is unknown."
+READ_FAILED: Final = "The tool failed."
+NOT_AS_APPROVED: Final = "Not run: the call is not what was approved."
+IN_DOUBT: Final = "The outcome is unknown: an earlier try was cut off. It was not tried again; a person must check what happened."
+CUT: Final = "\n(The rest was cut off.)"
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a call came to."""
+
+    text: str
+    status: Literal["ok", "error", "in_doubt", "not_run"] = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """Run one allowed call; a re-run returns what the ledger recorded."""
+
+    parts: AgentParts
+
+    async def execute(self, state: dict[str, Any], runtime: Runtime[RunContext]) -> dict[str, Any]:
+        """Run the node.
+
+        Raises:
+            RetryableError: No answer was stored. A re-run finds the effect in the ledger, done or in doubt.
+            FencedError: Somebody else is the thread's writer now. Nothing was run.
+        """
+        call = cast("Call", state["call"])
+        tool = self.parts.tool(runtime.context.thread.tenant, call["tool"])
+        if tool is None or not self._is_as_approved(call, runtime.context.thread):
+            return _update([(call, Ran(NOT_AS_APPROVED, "not_run"))])
+        arguments = calls.parse_arguments(tool, call["arguments"])
+        key = None if tool.effect == "READ" else digests.effect_key_for(call["approval_id"], call["args_digest"])
+        context = ToolContext(
+            tenant=runtime.context.thread.tenant,
+            user_id=call["requester"],
+            idempotency_key=key,
+            service=self.parts.service,
+            retriever=self.parts.retriever,
+        )
+        if key is None:
+            ran = await self._run(tool, context, arguments)
+        else:
+            ran = await self._run_once(tool, context, arguments, key=key, run=runtime.context)
+        return _update([(call, ran)])
+
+    async def search(self, state: dict[str, Any], runtime: Runtime[RunContext]) -> dict[str, Any]:
+        """Run all searches of one turn, and number their passages through.
+
+        Raises:
+            UnavailableError: The index did not answer. Nothing was stored.
+        """
+        ran: list[tuple[Call, Ran]] = []
+        sources: list[Source] = []
+        for call in cast("list[Call]", state["calls"]):
+            marker = cast("int", state["first_marker"]) + len(sources)
+            tenant = runtime.context.thread.tenant
+            query, limit = cast("str", call["arguments"]["query"]), self.parts.limits.passages_per_search
+            passages = await _in_time(self.parts.retriever.search(tenant=tenant, query=query, limit=limit), search.TOOL.timeout_s)
+            # The index filters by tenant; a fault in it must not show one tenant's text to another.
+            own = [passage for passage in passages if passage.tenant == tenant]
+            ran.append((call, Ran(clean_text(search.render(own, first_marker=marker)))))
+            sources += search.sources_of(own, first_marker=marker)
+        return {**_update(ran), "sources": sources}
+
+    def _is_as_approved(self, call: Call, thread: ThreadRef) -> bool:
+        digest = digests.args_digest_for(
+            thread,
+            approval_id=call["approval_id"],
+            tool=call["tool"],
+            arguments=call["arguments"],
+            policy_version=self.parts.policy.version,
+        )
+        return digest == call["args_digest"]
+
+    async def _run_once(self, tool: Tool, context: ToolContext, arguments: Arguments, *, key: str, run: RunContext) -> Ran:
+        ledger = self.parts.ledger
+        claim = await ledger.begin(key, thread=run.thread.checkpoint_id, fence=run.fence)
+        if claim.state == "done":
+            return Ran(claim.result or "", "ok" if claim.ok else "error")
+        if claim.state == "in_doubt" and tool.effect == "IRREVERSIBLE":
+            if tool.lookup is None:
+                return Ran(IN_DOUBT, "in_doubt")
+            found = await _in_time(tool.lookup(context), tool.timeout_s)
+            if found is not None:
+                text = self._bounded(found)
+                await ledger.finish(key, result=text, ok=True)
+                return Ran(text)
+        ran = await self._run(tool, context, arguments)
+        await ledger.finish(key, result=ran.text, ok=ran.status == "ok")
+        return ran
+
+    async def _run(self, tool: Tool, context: ToolContext, arguments: Arguments) -> Ran:
+        typed = {name: getattr(arguments, name) for name in type(arguments).model_fields}
+        try:
+            return Ran(self._bounded(await _in_time(tool.run(context, typed), tool.timeout_s)))
+        except ToolRefusedError as refusal:
+            return Ran(self._bounded(str(refusal)) or "The tool refused the call.", "error")
+        except (RetryableError, OutageError, HaltError):
+            raise
+        except Exception as error:  # noqa: BLE001 a tool's bug is the model's to read and not the record's to die of
+            # The type only: a message may quote what a customer wrote.
+            _log.error("tool %s failed with %s", tool.name, type(error).__name__)
+            return Ran(READ_FAILED if tool.effect == "READ" else TOOL_FAILED, "error")
+
+    def _bounded(self, text: str) -> str:
+        text, limit = clean_text(text), self.parts.limits.tool_result_chars
+        return text if len(text) <= limit else text[:limit] + CUT
+
+
+async def _in_time(work: Awaitable[_T], timeout_s: float) -> _T:
+    try:
+        with anyio.fail_after(timeout_s):
+            return await work
+    except TimeoutError as error:
+        raise TimedOutError("a tool did not answer in time") from error
+
+
+def _update(results: list[tuple[Call, Ran]]) -> dict[str, Any]:
+    messages = [_message(call, ran) for call, ran in results]
+    executed: dict[str, ExecutedRecord] = {
+        call["approval_id"]: gate.executed(call, status=ran.status, result=ran.text) for call, ran in results if call["asked"]
+    }
+    return {"messages": messages, "executed": executed}
+
+
+def _message(call: Call, ran: Ran) -> ToolMessage:
+    if not call["edited"]:
+        return gate.answer(call, text=ran.text, ok=ran.status == "ok")
+    shown = digests.canonical(call["arguments"]).decode()
+    notice = f"A person edited the arguments of this call to {shown}. This is what ran; do not repeat the original call."
+    return gate.answer(call, text=f"{notice}\n{ran.text}", ok=ran.status == "ok")

@@ -1,0 +1,149 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""The compiled graph, and the only place that touches LangGraph's loosely typed surface.
+
+    model -> gate (one task per call that asks) -> dispatch -> execute (one task per allowed call) -> model
+
+No effect shares a super-step with an interrupt, so that partial approvals, re-runs and crashes neither repeat nor lose one.
+"""
+
+import hashlib
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from langchain_core.messages import AIMessageChunk
+from langchain_core.runnables import RunnableConfig
+from langgraph._internal import _constants as langgraph_constants
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, StateSnapshot
+
+from flows.agent.execute import Execute
+from flows.agent.gate import Gate
+from flows.agent.model_turn import ModelTurn
+from flows.agent.parts import AgentParts
+from flows.agent.state import AgentState, RunContext, ThreadRef
+from topics.errors import ConfigError
+
+GRAPH_REVISION: Final = "1"
+NODES: Final = ("model", "gate", "dispatch", "execute", "search", "repair")
+STEPS_PER_MODEL_CALL: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One interrupt that waits, and the request it shows."""
+
+    interrupt_id: str
+    request: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A thread as it is saved. `open_step`: a step was begun and nobody is being waited for in some of it."""
+
+    exists: bool
+    state: AgentState
+    waiting: tuple[Waiting, ...]
+    open_step: bool
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether new input may be given: anything else would drop what finished siblings wrote."""
+        return not self.waiting and not self.open_step
+
+
+class AgentGraph:
+    """The graph over one checkpointer."""
+
+    def __init__(self, parts: AgentParts, checkpointer: BaseCheckpointSaver[Any]) -> None:
+        """Compile it.
+
+        Raises:
+            ConfigError: This LangGraph cannot resume strictly.
+        """
+        self.version = f"{GRAPH_REVISION}-{hashlib.sha256(','.join(sorted(NODES)).encode()).hexdigest()[:8]}"
+        self._strict_key = strict_resume_key()
+        self._recursion_limit = STEPS_PER_MODEL_CALL * parts.limits.max_model_calls_per_query + STEPS_PER_MODEL_CALL
+        gate, execute = Gate(parts, self.version), Execute(parts)
+        graph = StateGraph(AgentState, context_schema=RunContext)
+        model = ModelTurn(parts)
+        actions = (model.turn, gate.gate, gate.dispatch, execute.execute, execute.search, gate.repair)
+        for name, action in zip(NODES, actions, strict=True):
+            graph.add_node(name, cast("Any", action))
+        graph.add_edge(START, "model")
+        paths = {"gate": "gate", "dispatch": "dispatch", "repair": "repair", "end": END}
+        graph.add_conditional_edges("model", gate.after_model, cast("Any", paths))
+        graph.add_edge("gate", "dispatch")
+        for node in ("execute", "search", "repair"):
+            graph.add_edge(node, "model")
+        self._graph = graph.compile(checkpointer=checkpointer)
+
+    async def snapshot(self, thread: ThreadRef) -> Snapshot:
+        """What is saved of a thread."""
+        saved = await self._graph.aget_state(self._config(thread))
+        waiting = tuple(Waiting(interrupt.id, interrupt.value) for interrupt in saved.interrupts)
+        return Snapshot(
+            exists=bool(saved.values),
+            state=cast("AgentState", saved.values),
+            waiting=waiting,
+            open_step=_has_open_step(saved),
+        )
+
+    async def run(self, step: dict[str, Any] | Command[Any] | None, context: RunContext) -> AsyncGenerator[AIMessageChunk]:
+        """Run until nothing is left to do or a person is waited for; give the chunks of the model's node.
+
+        Args:
+            step: New input, or None to continue an open step.
+            context: The thread and the fence of its lease.
+        """
+        # `next` may be empty in an open step, and async durability may lose the turn that ordered a write: hence sync.
+        parts = self._graph.astream(
+            cast("Any", step),
+            self._config(context.thread),
+            context=context,
+            stream_mode=["messages"],
+            durability="sync",
+            version="v2",
+        )
+        async with aclosing(cast("Any", parts)) as stream:
+            async for part in stream:
+                message, metadata = part["data"]
+                if isinstance(message, AIMessageChunk) and metadata.get("langgraph_node") == "model":
+                    yield message
+
+    def resume(self, interrupt_id: str, verdict: dict[str, Any], context: RunContext) -> AsyncGenerator[AIMessageChunk]:
+        """Answer one interrupt, by its id, and run on."""
+        return self.run(Command(resume={interrupt_id: verdict}), context)
+
+    def _config(self, thread: ThreadRef) -> RunnableConfig:
+        return {
+            "configurable": {"thread_id": thread.checkpoint_id, self._strict_key: True},
+            "metadata": {"tenant": thread.tenant, "thread": thread.thread_id},
+            "tags": [thread.tenant],
+            "recursion_limit": self._recursion_limit,
+        }
+
+
+def strict_resume_key() -> str:
+    """The key that makes LangGraph refuse unknown and answered interrupts.
+
+    It is internal. Without it an approval for a lost thread starts a ghost run, and one answer answers the next question.
+
+    Raises:
+        ConfigError: This LangGraph does not have it.
+    """
+    key = getattr(langgraph_constants, "CONFIG_KEY_STRICT_RESUME", None)
+    if not isinstance(key, str):
+        raise ConfigError("this langgraph cannot resume strictly: install langgraph >=1.2.24,<1.3")
+    return key
+
+
+def _has_open_step(saved: StateSnapshot) -> bool:
+    # Input that was saved and not yet applied has done nothing. Its record comes again, and brings the input with it.
+    tasks = [task for task in saved.tasks if task.name != START]
+    if not saved.interrupts:
+        return bool(tasks)
+    # A gate whose answer was taken and whose result was not saved waits for nobody, while its siblings still do.
+    return any(not task.interrupts and task.result is None for task in tasks)

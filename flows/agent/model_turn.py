@@ -1,0 +1,136 @@
+"""The model's node: one call, and what became of it. Every way a query can end is decided here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, RemoveMessage, SystemMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.runtime import Runtime
+
+from flows import history, prompts, streaming
+from flows.agent import calls, search
+from flows.agent.parts import AgentParts
+from flows.agent.state import AgentState, OutcomeRecord, RunContext
+from flows.agent.tools import Tool, Toolset
+from topics.errors import RejectedError, UnavailableError
+
+CONTEXT_TOO_LONG: Final = "context_too_long"
+_FAILURES: Final = {"length": "truncated", "content_filter": "filtered"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTurn:
+    """Call the model once, or end the query without it."""
+
+    parts: AgentParts
+
+    async def turn(self, state: AgentState, config: RunnableConfig, runtime: Runtime[RunContext]) -> dict[str, Any]:
+        """Run the node.
+
+        Raises:
+            UnavailableError: The model gave nothing that can be used. Nothing was stored.
+        """
+        messages = state["messages"]
+        if found_nothing(messages):
+            return self._end(state, code="unanswerable", text=prompts.UNANSWERABLE)
+        if state["model_calls"] >= self.parts.limits.max_model_calls_per_query:
+            return self._end(state, code="too_many_steps", text="")
+        toolset = self.parts.toolset(runtime.context.thread.tenant)
+        try:
+            raw = await self._ask(messages, toolset, config)
+        except RejectedError as error:
+            if error.reason_code != CONTEXT_TOO_LONG:
+                raise
+            return self._end(state, code="too_long", text="")
+        return self._settle(state, raw)
+
+    async def _ask(self, messages: Sequence[AnyMessage], toolset: Toolset, config: RunnableConfig) -> AIMessage:
+        budget_tokens = self.parts.limits.history_tokens
+        try:
+            return await self._call(messages, toolset, config, budget_tokens=budget_tokens)
+        except RejectedError as error:
+            shorter = history.fit_history(messages, budget_tokens // 2)
+            # The same history would be refused again.
+            if error.reason_code != CONTEXT_TOO_LONG or len(shorter) == len(history.fit_history(messages, budget_tokens)):
+                raise
+        return await self._call(messages, toolset, config, budget_tokens=budget_tokens // 2)
+
+    async def _call(
+        self, messages: Sequence[AnyMessage], toolset: Toolset, config: RunnableConfig, *, budget_tokens: int
+    ) -> AIMessage:
+        system = SystemMessage(prompts.system_prompt(toolset.instructions))
+        prompt = history.fit_history([system, *messages], budget_tokens)
+        history.check_history(prompt)
+        model = self.parts.model.bind_tools([_schema(tool) for tool in toolset.tools])
+        merged: AIMessageChunk | None = None
+        async for chunk in model.astream(prompt, config):
+            if isinstance(chunk, AIMessageChunk):
+                merged = chunk if merged is None else merged + chunk
+        if merged is None:
+            raise UnavailableError("the model sent nothing")
+        return merged
+
+    def _settle(self, state: AgentState, raw: AIMessage) -> dict[str, Any]:
+        taken = {
+            call_id for message in state["messages"] if isinstance(message, AIMessage) for call_id in history.call_ids(message)
+        }
+        message_id = f"{state['query_id']}:{state['model_calls']}"
+        message = calls.storable_message(raw, message_id=message_id, taken_ids=taken)
+        finish = raw.response_metadata.get("finish_reason")
+        refusal = raw.additional_kwargs.get("refusal")
+        if finish in _FAILURES:
+            return self._end(state, code=_FAILURES[finish], text="", written=message)
+        if isinstance(refusal, str) and refusal:
+            return self._end(state, code="refused", text=streaming.storable_text(refusal), written=message)
+        if history.call_ids(message):
+            return {"messages": [message], "model_calls": state["model_calls"] + 1}
+        if not message.text.strip() or finish != "stop":
+            raise UnavailableError("the model ended without an answer")
+        return self._end(state, code="answered", text=message.text, written=message)
+
+    def _end(self, state: AgentState, *, code: str, text: str, written: AIMessage | None = None) -> dict[str, Any]:
+        """Close the query: a last message that keeps the conversation well-formed, the outcome, and the history bounded."""
+        closing = AIMessage(
+            content=text or prompts.NO_ANSWER,
+            id=f"{state['query_id']}:{state['model_calls']}",
+            usage_metadata=written.usage_metadata if written else None,
+            response_metadata=written.response_metadata if written else {},
+        )
+        messages = [*state["messages"], closing]
+        kept = {message.id for message in history.fit_history(messages, self.parts.limits.history_tokens)}
+        dropped = [RemoveMessage(id=message.id) for message in messages if message.id and message.id not in kept]
+        input_tokens, output_tokens = usage_of(messages, called=written is not None)
+        outcome = OutcomeRecord(code=code, text=text, input_tokens=input_tokens, output_tokens=output_tokens)
+        return {"messages": [closing, *dropped], "outcome": outcome, "model_calls": state["model_calls"] + 1}
+
+
+@lru_cache(maxsize=1024)
+def _schema(tool: Tool) -> dict[str, Any]:
+    """Built once for each tool: pydantic takes milliseconds for it, and every model call needs it."""
+    return tool.schema()
+
+
+def found_nothing(messages: Sequence[AnyMessage]) -> bool:
+    """Whether all that this query's tools brought are empty searches: then there is nothing to answer from."""
+    results = [message for message in history.exchanges(messages)[-1] if isinstance(message, ToolMessage)]
+    return bool(results) and all(
+        message.name == search.TOOL.name and message.status == "success" and message.text == search.NO_PASSAGES
+        for message in results
+    )
+
+
+def usage_of(messages: Sequence[AnyMessage], *, called: bool) -> tuple[int | None, int | None]:
+    """Tokens in and out over the newest exchange; None when one of its turns did not say.
+
+    Args:
+        messages: A conversation that ends with the closing message.
+        called: Whether the closing message was written by the model.
+    """
+    turns = [message for message in history.exchanges(messages)[-1] if isinstance(message, AIMessage)]
+    usages = [turn.usage_metadata for turn in (turns if called else turns[:-1])]
+    known = [usage for usage in usages if usage is not None]
+    if not known or len(known) != len(usages):
+        return None, None
+    return sum(usage["input_tokens"] for usage in known), sum(usage["output_tokens"] for usage in known)

@@ -1,0 +1,51 @@
+"""What the graph's nodes are made of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from langchain_core.language_models import BaseChatModel
+
+from flows.agent import search
+from flows.agent.approval_policy import ApprovalPolicy
+from flows.agent.tools import Tool, Toolset
+from flows.ports import EffectLedger, Retriever, ToolService
+from topics.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLimits:
+    """Bounds of one query. `delta_interval_s` is how long text may wait to travel with later text."""
+
+    max_model_calls_per_query: int = 25
+    history_tokens: int = 16_000
+    delta_interval_s: float = 0.05
+    tool_result_chars: int = 16_000
+    passages_per_search: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class AgentParts:
+    """The collaborators of every node."""
+
+    model: BaseChatModel
+    toolset_for: Callable[[str], Toolset]
+    service: ToolService
+    retriever: Retriever
+    ledger: EffectLedger
+    policy: ApprovalPolicy = field(default_factory=ApprovalPolicy)
+    limits: AgentLimits = field(default_factory=AgentLimits)
+
+    def toolset(self, tenant: str) -> Toolset:
+        """The tenant's tools, and the search beside them.
+
+        Raises:
+            ConfigError: The tenant's toolset has a tool with the search tool's name.
+        """
+        own = self.toolset_for(tenant)
+        if search.TOOL.name in own.by_name:
+            raise ConfigError(f"toolset {own.name}: rename its tool {search.TOOL.name}, the name is built in")
+        return Toolset(own.name, own.instructions, (search.TOOL, *own.tools))
+
+    def tool(self, tenant: str, name: str) -> Tool | None:
+        """One of the tenant's tools."""
+        return self.toolset(tenant).by_name.get(name)
