@@ -122,6 +122,11 @@ def tokenizer_path() -> Path:
     return _ROOT / "minilm/tokenizer.json"
 
 
+def triage_weights_path() -> Path:
+    """Weights of the intent classifier: `labels`, `weights` (384, 77) and `bias`, made by bench/train_triage.py."""
+    return _ROOT / "tickets/triage_weights.npz"
+
+
 def _question(row: dict[str, Any]) -> Question:
     return Question(
         question_id=row["question_id"],
