@@ -14,6 +14,7 @@ from infra.local.model_server.limits import Limit, Limiter
 _FAULTS: Final = TypeAdapter(tuple[Fault, ...])
 _REPLIES: Final = TypeAdapter(tuple[ScriptedReply, ...])
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+FIRST_KINDS: Final[tuple[Kind, ...]] = ("delay", "hang", "status")
 
 
 class Manner(BaseModel):
@@ -68,9 +69,7 @@ class Controls:
     def take_faults(self, texts: Sequence[str], *, path: str) -> dict[Kind, Fault]:
         """Use up the faults of one request, at most one of a kind; one that gets no completion leaves the others alone."""
         taken: dict[Kind, Fault] = {}
-        for kind in ("delay", "hang", "status", *KINDS):
-            if kind in taken:
-                continue
+        for kind in FIRST_KINDS + tuple(kind for kind in KINDS if kind not in FIRST_KINDS):
             fault = self.faults.take(texts, lambda fault, kind=kind: fault.kind == kind and fault.path == path)
             if fault:
                 taken[kind] = fault
