@@ -125,7 +125,7 @@ async def transfer_to_human_agents(
 
 
 @tool(effect="WRITE")
-async def modify_user_address(  # noqa: PLR0913 - the service's own arguments
+async def modify_user_address(
     context: ToolContext,
     *,
     user_id: UserId,
@@ -142,7 +142,7 @@ async def modify_user_address(  # noqa: PLR0913 - the service's own arguments
 
 
 @tool(effect="WRITE")
-async def modify_pending_order_address(  # noqa: PLR0913 - the service's own arguments
+async def modify_pending_order_address(
     context: ToolContext,
     *,
     order_id: OrderId,

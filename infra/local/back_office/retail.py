@@ -98,7 +98,7 @@ def cancel_pending_order(tables: Tables, *, order_id: str, reason: str) -> str:
     )
 
 
-def modify_pending_order_address(  # noqa: PLR0913 - the wire's arguments
+def modify_pending_order_address(
     tables: Tables,
     *,
     order_id: str,
@@ -198,7 +198,7 @@ def exchange_delivered_order_items(
 # Users
 
 
-def modify_user_address(  # noqa: PLR0913 - the wire's arguments
+def modify_user_address(
     tables: Tables,
     *,
     user_id: str,

@@ -1,12 +1,11 @@
 """The back office behind a port: as a process of its own, or inside a test."""
 
 import socket
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Final
 
-import anyio
 import uvicorn
 
 from infra.local.back_office.app import BackOffice
@@ -43,22 +42,21 @@ def serve(folder: Path, *, seed: Seed, host: str, port: int) -> None:
 
 @asynccontextmanager
 async def running(folder: Path, *, seed: Seed, host: str = "127.0.0.1") -> AsyncGenerator[str]:
-    """Serve on a free port inside this event loop, for as long as the block runs. Yields the base URL."""
+    """Serve on a free port inside this event loop, for as long as the block runs. Yields the base URL.
+
+    Started and ended by hand instead of in a task: a test's fixture may end in another task than it began in, which no task
+    group allows. What that leaves out is a `Date` header and the server's own signal handlers.
+    """
     with closing(open_store(folder, seed=seed)) as store, socket.create_server((host, 0)) as listener:
-        server = _Embedded(_config(store, host=host, port=0))
-        async with anyio.create_task_group() as group:
-            group.start_soon(server.serve, [listener])
-            try:
-                yield f"http://{host}:{listener.getsockname()[1]}"
-            finally:
-                server.should_exit = True
-
-
-class _Embedded(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Leave the process's signals to whoever runs it."""
-        yield
+        config = _config(store, host=host, port=0)
+        config.load()
+        server = uvicorn.Server(config)
+        server.lifespan = config.lifespan_class(config)
+        await server.startup(sockets=[listener])
+        try:
+            yield f"http://{host}:{listener.getsockname()[1]}"
+        finally:
+            await server.shutdown(sockets=[listener])
 
 
 def _config(store: Store, *, host: str, port: int) -> uvicorn.Config:

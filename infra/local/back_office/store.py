@@ -218,7 +218,7 @@ def _shown(row: Row) -> Row:
 
 def _open(path: Path) -> sqlite3.Connection:
     try:
-        db = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+        db = sqlite3.connect(path, isolation_level=None, timeout=0.2)
         db.row_factory = sqlite3.Row
         # Exclusive: rows are cached here, and a second writer would make the cache lie.
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
