@@ -67,16 +67,18 @@ class Embedder(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class EffectClaim:
+class EffectClaim(Protocol):
     """What the ledger knows of an effect.
 
     `new`: ours to run. `done`: it ran, with `result`. `in_doubt`: somebody began it and left no result.
     """
 
-    state: Literal["new", "done", "in_doubt"]
-    result: str | None = None
-    ok: bool = True
+    @property
+    def state(self) -> Literal["new", "done", "in_doubt"]: ...
+    @property
+    def result(self) -> str | None: ...
+    @property
+    def ok(self) -> bool: ...
 
 
 class EffectLedger(Protocol):
@@ -107,10 +109,9 @@ class ToolService(Protocol):
         idempotency_key: str | None = None,
         timeout_s: float = 20.0,
     ) -> str:
-        """Run one operation and return its text.
+        """Run one operation and return its text. A refusal is a text too, `Error: ...`; then nothing changed.
 
         Raises:
-            ToolRefusedError: The service understood and said no; its text may be shown to the model. Nothing changed.
             UnavailableError: It could not be reached, or failed before an effect.
             TimedOutError: No answer in time. Whether there was an effect is unknown.
         """

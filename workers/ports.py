@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from topics.events import ApprovalRequested, QueryAsked, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Protocol):
     """The right to write one thread. `fence` grows with every grant of that thread."""
 
-    thread: str
-    fence: int
+    @property
+    def fence(self) -> int: ...
 
 
 class Leases(Protocol):
@@ -29,14 +27,17 @@ class Leases(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """An approval as the registry knows it. `status` is `pending` until a verdict or a withdrawal."""
+class Registered(Protocol):
+    """An approval as the registry knows it. `status` is `pending` until a verdict, a withdrawal or the end of its time."""
 
-    tenant: str
-    request: ApprovalRequested
-    status: Literal["pending", "decided", "withdrawn", "expired"]
-    verdict: Verdict | None = None
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def request(self) -> ApprovalRequested: ...
+    @property
+    def status(self) -> Literal["pending", "decided", "withdrawn", "expired"]: ...
+    @property
+    def verdict(self) -> Verdict | None: ...
 
 
 class ApprovalRegistry(Protocol):
@@ -59,12 +60,13 @@ class ApprovalRegistry(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class HeldQuery:
+class HeldQuery(Protocol):
     """A question that waits for a thread's approvals."""
 
-    query_id: str
-    query: QueryAsked
+    @property
+    def query_id(self) -> str: ...
+    @property
+    def query(self) -> QueryAsked: ...
 
 
 class HeldQueries(Protocol):
@@ -78,6 +80,6 @@ class HeldQueries(Protocol):
         """The next to run, or None."""
         ...
 
-    async def drop(self, thread: str, query_id: str) -> None:
-        """Take one out, after it ran."""
+    async def drop(self, thread: str, query_id: str) -> bool:
+        """Take one out, after it ran or was cancelled. False when it was not there."""
         ...

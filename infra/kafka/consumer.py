@@ -138,7 +138,7 @@ class GroupConsumer:
             return {}
         except KafkaError as error:
             raise _meaning_of(error) from error
-        return {(key.topic, key.partition): [_raw(record) for record in records] for key, records in batches.items()}
+        return {(key.topic, key.partition): [raw_record(record) for record in records] for key, records in batches.items()}
 
     async def _begin(self, partition: ClientPartition) -> None:
         """A partition that this group never committed: apply the rule for new groups, and say so."""
@@ -208,7 +208,8 @@ def _meaning_of(error: KafkaError) -> HaltError | OutageError:
             return OutageError(f"the broker did not answer: {type(error).__name__}")
 
 
-def _raw(record: Any) -> RawRecord:
+def raw_record(record: Any) -> RawRecord:
+    """A client's record as plain bytes."""
     return RawRecord(
         topic=record.topic,
         partition=record.partition,

@@ -23,7 +23,7 @@ return {id, redis.call('HGET', KEYS[2], id)}
 # KEYS: order, queries. ARGV: query id.
 DROP: Final = """
 redis.call('LREM', KEYS[1], 0, ARGV[1])
-redis.call('HDEL', KEYS[2], ARGV[1])
+return redis.call('HDEL', KEYS[2], ARGV[1])
 """
 
 
@@ -71,9 +71,9 @@ class RedisHeldQueries:
             case _:
                 return None
 
-    async def drop(self, thread: str, query_id: str) -> None:
-        """Take one out, after it ran."""
-        await self._drop(self._of(thread), [query_id])
+    async def drop(self, thread: str, query_id: str) -> bool:
+        """Take one out, after it ran or was cancelled. False when it was not there."""
+        return bool(await self._drop(self._of(thread), [query_id]))
 
     def _of(self, thread: str) -> list[str]:
         return [self._keys.held_order(thread), self._keys.held_queries(thread)]

@@ -139,8 +139,8 @@ async def test_a_question_is_held_once(held: Any) -> None:
     await held.hold("t1", question("q1"))
     await held.hold("t1", question("q2"))
     await held.hold("t1", question("q1"))
-    await held.drop("t1", "q1")
-    await held.drop("t1", "q1")
+    assert await held.drop("t1", "q1")
+    assert not await held.drop("t1", "q1")
     assert await held.first("t1") == question("q2")
     await held.drop("t1", "q2")
     assert await held.first("t1") is None

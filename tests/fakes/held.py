@@ -15,5 +15,5 @@ class MemoryHeldQueries:
     async def first(self, thread: str) -> HeldQuery | None:
         return next(iter(self.threads.get(thread, {}).values()), None)
 
-    async def drop(self, thread: str, query_id: str) -> None:
-        self.threads.get(thread, {}).pop(query_id, None)
+    async def drop(self, thread: str, query_id: str) -> bool:
+        return self.threads.get(thread, {}).pop(query_id, None) is not None

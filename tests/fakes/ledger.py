@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flows.ports import EffectClaim
+from infra.redis.effects import EffectClaim
 from topics.errors import FencedError
 
 

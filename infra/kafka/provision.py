@@ -1,0 +1,121 @@
+"""Reconcile a cluster with the catalogue: what is missing, what differs, and the change that mends it."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError
+
+from infra.kafka.connection import KafkaConnection
+from topics.catalogue import Catalogue, TopicSpec
+from topics.errors import ConfigError, OutageError
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One difference between the cluster and the catalogue. Partitions are only ever added."""
+
+    topic: str
+    action: Literal["create", "add_partitions", "too_many_partitions"]
+    partitions: int
+    detail: str
+
+
+def topic_configs(spec: TopicSpec) -> dict[str, str]:
+    """Broker-side settings of a topic."""
+    return {"cleanup.policy": spec.cleanup, "retention.ms": str(spec.retention_ms)}
+
+
+async def plan(connection: KafkaConnection, catalogue: Catalogue) -> list[Step]:
+    """What `apply` would do.
+
+    Raises:
+        ConfigError: The cluster cannot be reached.
+    """
+    async with _Admin(connection) as admin:
+        return _steps(await admin.partitions(), catalogue)
+
+
+async def apply(connection: KafkaConnection, catalogue: Catalogue, *, replication_factor: int) -> list[Step]:
+    """Create what is missing and raise partitions. Running it twice, or in two places at once, does no harm.
+
+    Raises:
+        ConfigError: The cluster cannot be reached, or refuses the change.
+    """
+    async with _Admin(connection) as admin:
+        steps = _steps(await admin.partitions(), catalogue)
+        await admin.create([step for step in steps if step.action == "create"], catalogue, replication_factor)
+        await admin.grow([step for step in steps if step.action == "add_partitions"])
+        return steps
+
+
+def _steps(existing: dict[str, int], catalogue: Catalogue) -> list[Step]:
+    steps: list[Step] = []
+    for topic, spec in sorted(catalogue.all_names().items()):
+        found = existing.get(topic, 0)
+        if not found:
+            steps.append(Step(topic, "create", spec.partitions, f"{spec.partitions} partitions, {spec.cleanup}"))
+        elif found < spec.partitions:
+            steps.append(Step(topic, "add_partitions", spec.partitions, f"from {found}; keys move to other partitions"))
+        elif found > spec.partitions:
+            steps.append(Step(topic, "too_many_partitions", found, f"the catalogue says {spec.partitions}; left as it is"))
+    return steps
+
+
+class _Admin:
+    """aiokafka's admin client, bounded and translated."""
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        self._connection = connection
+        self._client: Any = None
+
+    async def __aenter__(self) -> Self:
+        self._client = AIOKafkaAdminClient(**self._connection.client_options(), request_timeout_ms=15_000)
+        try:
+            await self._client.start()
+        except KafkaError as error:
+            await self._client.close()
+            raise ConfigError(
+                f"Kafka at {self._connection.bootstrap} cannot be reached; is it running, and is SLUICE_KAFKA_BOOTSTRAP right?"
+            ) from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def partitions(self) -> dict[str, int]:
+        """Topics of the cluster and how many partitions each has."""
+        try:
+            topics = await self._client.describe_topics()
+        except KafkaError as error:
+            raise OutageError(f"the cluster does not list its topics: {error}") from error
+        return {topic["topic"]: len(topic["partitions"]) for topic in topics if not topic["error_code"]}
+
+    async def create(self, steps: list[Step], catalogue: Catalogue, replication_factor: int) -> None:
+        """Create topics; one that exists by now is fine."""
+        for step in steps:
+            spec = catalogue.spec(step.topic)
+            topic = NewTopic(step.topic, step.partitions, replication_factor, topic_configs=topic_configs(spec))
+            try:
+                response = await self._client.create_topics([topic])
+            except TopicAlreadyExistsError:
+                continue
+            except KafkaError as error:
+                raise ConfigError(f"topic {step.topic} cannot be created: {error}") from error
+            _check(step.topic, response)
+
+    async def grow(self, steps: list[Step]) -> None:
+        """Add partitions."""
+        for step in steps:
+            try:
+                await self._client.create_partitions({step.topic: NewPartitions(step.partitions)})
+            except KafkaError as error:
+                raise ConfigError(f"topic {step.topic} cannot get more partitions: {error}") from error
+
+
+def _check(topic: str, response: Any) -> None:
+    """The client reports a refused topic in its answer, not as an error."""
+    for entry in response.topic_errors:
+        code = entry[1]
+        if code not in {0, TopicAlreadyExistsError.errno}:
+            raise ConfigError(f"topic {topic} cannot be created: broker error {code} {entry[2] if len(entry) > 2 else ''}".strip())

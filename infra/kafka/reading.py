@@ -1,0 +1,101 @@
+"""Read topics outside any consumer group: whole, up to their end of now, or from now on."""
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as ClientPartition
+from aiokafka.errors import KafkaError
+
+from infra.kafka.connection import KafkaConnection
+from infra.kafka.consumer import raw_record
+from topics.errors import ConfigError, OutageError
+from topics.records import RawRecord
+
+QUIET_LIMIT_S: Final = 20.0
+
+
+@asynccontextmanager
+async def scan(connection: KafkaConnection, topics: Sequence[str]) -> AsyncGenerator[AsyncGenerator[RawRecord]]:
+    """Every record that the topics hold now, partition by partition in order; ends at the end that was there at the start.
+
+    Raises:
+        ConfigError: The cluster cannot be reached, or a topic is missing.
+        OutageError: It stopped answering half-way.
+    """
+    async with _assigned(connection, topics) as (client, partitions):
+        yield _to_the_end(client, partitions)
+
+
+@asynccontextmanager
+async def follow(connection: KafkaConnection, topics: Sequence[str]) -> AsyncGenerator[AsyncGenerator[RawRecord]]:
+    """Every record written after this block was entered, for ever."""
+    async with _assigned(connection, topics) as (client, partitions):
+        await client.seek_to_end(*partitions)
+        for partition in partitions:
+            await client.position(partition)  # resolve it now: a seek is lazy, and what is written next must be seen
+        yield _from_now_on(client)
+
+
+async def _to_the_end(client: Any, partitions: list[ClientPartition]) -> AsyncGenerator[RawRecord]:
+    ends: dict[ClientPartition, int] = await client.end_offsets(partitions)
+    await client.seek_to_beginning(*partitions)
+    open_ends = {partition: end for partition, end in ends.items() if await client.position(partition) < end}
+    while open_ends:
+        with anyio.move_on_after(QUIET_LIMIT_S) as quiet:
+            batches = await client.getmany(*open_ends, timeout_ms=1000)
+            for partition, records in batches.items():
+                for record in records:
+                    if record.offset < ends[partition]:
+                        yield raw_record(record)
+        if quiet.cancelled_caught:
+            raise OutageError("the broker stopped answering before the end of the topic")
+        # The position, not the last record: transaction markers and aborted records are never handed out.
+        open_ends = {partition: end for partition, end in open_ends.items() if await client.position(partition) < end}
+
+
+async def _from_now_on(client: Any) -> AsyncGenerator[RawRecord]:
+    while True:
+        batches = await client.getmany(timeout_ms=500)
+        for records in batches.values():
+            for record in records:
+                yield raw_record(record)
+
+
+@asynccontextmanager
+async def _assigned(connection: KafkaConnection, topics: Sequence[str]) -> AsyncGenerator[tuple[Any, list[ClientPartition]]]:
+    client: Any = AIOKafkaConsumer(
+        **connection.client_options(), enable_auto_commit=False, auto_offset_reset="earliest", isolation_level="read_committed"
+    )
+    try:
+        await client.start()
+        partitions = [ClientPartition(topic, number) for topic in topics for number in await _partitions(client, topic)]
+        client.assign(partitions)
+    except KafkaError as error:
+        await client.stop()
+        raise ConfigError(f"Kafka at {connection.bootstrap} cannot be read: {_brief(error)}") from error
+    except ConfigError:
+        await client.stop()
+        raise
+    try:
+        yield client, partitions
+    except KafkaError as error:
+        raise OutageError(f"the broker does not answer: {type(error).__name__}") from error
+    finally:
+        with anyio.move_on_after(5, shield=True):
+            await client.stop()
+
+
+async def _partitions(client: Any, topic: str) -> list[int]:
+    await client.topics()
+    numbers = client.partitions_for_topic(topic)
+    if not numbers:
+        raise ConfigError(f"topic {topic} does not exist; `sluice topics apply` creates it")
+    return sorted(numbers)
+
+
+def _brief(error: KafkaError) -> str:
+    return re.sub(r"\s+", " ", str(error))[:200]

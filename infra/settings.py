@@ -1,0 +1,131 @@
+"""The one reader of the environment: every setting, checked, once, at start.
+
+Precedence: `SLUICE_*` variables, then `endpoints.json` that `sluice up` leaves in the data folder, then the defaults.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from infra.kafka.connection import KafkaConnection, Mechanism
+from topics.errors import ConfigError
+
+ENDPOINTS_FILE: Final = "endpoints.json"
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Names in the environment are `SLUICE_` and the field in capitals."""
+
+    model_config = SettingsConfigDict(env_prefix="SLUICE_", extra="ignore", frozen=True)
+
+    data_dir: Path = Path(".sluice")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    kafka_bootstrap: str = "localhost:9092"
+    kafka_tls: bool = False
+    kafka_ca_file: str | None = None
+    kafka_cert_file: str | None = None
+    kafka_key_file: str | None = None
+    kafka_sasl_mechanism: Mechanism | None = None
+    kafka_username: str | None = None
+    kafka_password: SecretStr | None = None
+    kafka_idempotent: bool = True
+    topic_prefix: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,100}$")
+    group_prefix: str = Field(default="sluice", pattern=r"^[A-Za-z0-9._-]{1,100}$")
+    replication_factor: int = Field(default=1, ge=1, le=9)
+    new_group_reads_from: Literal["earliest", "latest"] = "earliest"
+
+    redis_url: str = "redis://localhost:6379/0"
+    redis_prefix: str = Field(default="sluice", pattern=r"^[a-z0-9-]{1,40}$")
+    redis_connections: int = Field(default=64, ge=4, le=10_000)
+
+    model_base_url: str = "http://localhost:8000/v1"
+    model_api_key: SecretStr = SecretStr("none")
+    model_name: str = "sluice-demo"
+    model_timeout_s: float = Field(default=60.0, gt=0)
+    embedding_model: str = "sluice-minilm"
+    embedding_dimensions: int = Field(default=384, ge=2, le=8192)
+
+    back_office_url: str = "http://localhost:8001"
+    toolset: str = "retail"
+    toolsets: dict[str, str] = Field(default_factory=dict, description="tenant -> toolset, where it is not the default one")
+
+    slots: int = Field(default=200, ge=1, le=10_000)
+    batch_size: int = Field(default=32, ge=1, le=1000)
+    triage_concurrency: int = Field(default=8, ge=1, le=1000)
+    max_buffered_records: int = Field(default=512, ge=1)
+    handler_timeout_s: float = Field(default=300.0, gt=0)
+    drain_s: float = Field(default=25.0, ge=0)
+    revoke_drain_s: float = Field(default=20.0, ge=0)
+    lease_s: float = Field(default=15.0, ge=1)
+    min_similarity: float = Field(default=0.35, ge=0, le=1)
+    delta_interval_s: float = Field(default=0.05, ge=0)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Put what `sluice up` wrote below the environment."""
+        del dotenv_settings, file_secret_settings
+        return init_settings, env_settings, _Endpoints(settings_cls, env_settings)
+
+    def kafka(self) -> KafkaConnection:
+        """How to reach the cluster."""
+        return KafkaConnection(
+            bootstrap=self.kafka_bootstrap,
+            tls=self.kafka_tls,
+            ca_file=self.kafka_ca_file,
+            cert_file=self.kafka_cert_file,
+            key_file=self.kafka_key_file,
+            mechanism=self.kafka_sasl_mechanism,
+            username=self.kafka_username,
+            password=self.kafka_password.get_secret_value() if self.kafka_password else None,
+            idempotent=self.kafka_idempotent,
+        )
+
+    def toolset_of(self, tenant: str) -> str:
+        """The name or dotted path of a tenant's toolset."""
+        return self.toolsets.get(tenant, self.toolset)
+
+
+class _Endpoints(PydanticBaseSettingsSource):
+    """Where the running embedded stack listens."""
+
+    def __init__(self, settings_cls: type[BaseSettings], environment: PydanticBaseSettingsSource) -> None:
+        super().__init__(settings_cls)
+        self._environment = environment
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        """Unused: values are read as a whole."""
+        del field
+        return None, field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        folder = Path(self._environment().get("data_dir", self.settings_cls.model_fields["data_dir"].default))
+        try:
+            return json.loads((folder / ENDPOINTS_FILE).read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{folder / ENDPOINTS_FILE} cannot be read: {error}; remove it") from error
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings.
+
+    Raises:
+        ConfigError: One sentence for each setting that is wrong; values are not repeated.
+    """
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        problems = "; ".join(f"SLUICE_{'_'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors())
+        raise ConfigError(f"a setting is wrong: {problems}") from None

@@ -1,0 +1,210 @@
+"""Where the parts meet: which worker reads which topic, and what each handler is given."""
+
+import os
+import secrets
+import signal
+import socket
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import anyio
+import structlog
+
+from flows.agent.threads import Agent, AgentLimits
+from flows.retrieval import FusionPolicy, HybridRetriever
+from flows.triage import build_triage
+from infra.clock import SystemClock
+from infra.http_service import HttpToolService, open_client
+from infra.kafka.board import RuntimeConfig
+from infra.kafka.consumer import GroupConsumer
+from infra.kafka.execution import Executor
+from infra.kafka.publisher import DeadLetterTopic, EventPublisher, RawProducer, event_broker, raw_producer
+from infra.kafka.routes import Route
+from infra.kafka.runtime import Runtime
+from infra.models.embeddings import ProviderEmbedder
+from infra.models.providers import chat_model
+from infra.redis.approvals import RedisApprovalRegistry
+from infra.redis.checkpointer import HardenedRedisSaver
+from infra.redis.client import check_server, connect
+from infra.redis.effects import RedisEffectLedger
+from infra.redis.held import RedisHeldQueries
+from infra.redis.inbox import RedisInbox
+from infra.redis.keys import Keys
+from infra.redis.leases import RedisLeases
+from infra.redis.search import RedisArticleIndex
+from infra.settings import Settings
+from topics.catalogue import ARTICLES, DEAD_LETTERS, DECISIONS, QUERIES, TICKETS, Catalogue
+from topics.errors import ConfigError
+from workers.approvals import handle_decision
+from workers.conversation import Conversation
+from workers.ingestion import handle_article, handle_tickets
+from workers.query import handle_query
+from workers.toolsets import load_toolset
+
+WORKERS: Final = ("ingestion", "query", "approvals")
+CLAIM_RETENTION_S: Final = 45 * 86_400  # longer than any topic, dead letters included, keeps a record
+
+_log: Any = structlog.get_logger("sluice.app")
+
+
+def topology(parts: "Parts") -> dict[str, tuple[Route, ...]]:
+    """Worker -> topic -> handler. This is the whole of it."""
+    settings = parts.settings
+    tickets = partial(handle_tickets, triage=parts.triage)
+    articles = partial(handle_article, embedder=parts.embedder, index=parts.index)
+    queries = partial(handle_query, conversation=parts.conversation)
+    decisions = partial(handle_decision, agent=parts.agent, registry=parts.approvals, conversation=parts.conversation)
+    return {
+        "ingestion": (Route(TICKETS, batch_handler=tickets, batch_size=settings.batch_size), Route(ARTICLES, articles)),
+        "query": (Route(QUERIES, queries),),
+        "approvals": (Route(DECISIONS, decisions),),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything handlers are given, built once per process."""
+
+    settings: Settings
+    agent: Agent
+    approvals: RedisApprovalRegistry
+    conversation: Conversation
+    triage: Any
+    embedder: ProviderEmbedder
+    index: RedisArticleIndex
+    publisher: EventPublisher
+    dead_letters: RawProducer
+    redis: Any
+    keys: Keys
+
+
+async def run_workers(settings: Settings, names: Sequence[str]) -> None:
+    """Run these workers in this process until SIGTERM or SIGINT; the first drains, the second stops at once.
+
+    Raises:
+        ConfigError: A name, a setting or a server is wrong.
+        HaltError: A worker stopped for a reason that only a person can mend.
+    """
+    unknown = sorted(set(names) - set(WORKERS))
+    if unknown:
+        raise ConfigError(f"no worker {', '.join(unknown)}; there are: {', '.join(WORKERS)}")
+    async with build_parts(settings) as parts:
+        runtimes = [_runtime(parts, name, topology(parts)[name]) for name in names]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_stop_on_signal, runtimes)
+            async with anyio.create_task_group() as running:
+                for runtime in runtimes:
+                    running.start_soon(runtime.run)
+                _log.info("workers_started", workers=list(names), pid=os.getpid())
+            tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
+    """Connect to everything, check it, and close it again.
+
+    Raises:
+        ConfigError: A server is missing or would lose data. One sentence says which.
+    """
+    for name in {settings.toolset, *settings.toolsets.values()}:
+        load_toolset(name)
+    keys, clock = Keys(settings.redis_prefix), SystemClock()
+    async with AsyncExitStack() as stack:
+        redis = connect(settings.redis_url, timeout_s=10.0, max_connections=settings.redis_connections)
+        stack.push_async_callback(redis.aclose)
+        for warning in await check_server(redis, keys=keys):
+            _log.warning("redis_setting", why=warning)
+        index = RedisArticleIndex(redis, keys, dimensions=settings.embedding_dimensions)
+        await index.prepare()
+        api_key = settings.model_api_key.get_secret_value()
+        model = chat_model(
+            base_url=settings.model_base_url, api_key=api_key, model=settings.model_name, timeout_s=settings.model_timeout_s
+        )
+        stack.push_async_callback(model.aclose)
+        embedder = ProviderEmbedder(
+            base_url=settings.model_base_url,
+            api_key=api_key,
+            model=settings.embedding_model,
+            timeout_s=settings.model_timeout_s,
+            dimensions=settings.embedding_dimensions,
+        )
+        stack.push_async_callback(embedder.aclose)
+        http = await stack.enter_async_context(open_client())
+        agent = Agent(
+            model=model,
+            checkpointer=HardenedRedisSaver(redis, keys=keys),
+            toolset_for=lambda tenant: load_toolset(settings.toolset_of(tenant)),
+            service=HttpToolService(settings.back_office_url, http),
+            retriever=HybridRetriever(
+                branches=index, embedder=embedder, policy=FusionPolicy(min_similarity=settings.min_similarity)
+            ),
+            ledger=RedisEffectLedger(redis, keys=keys),
+            clock=clock,
+            limits=AgentLimits(delta_interval_s=settings.delta_interval_s),
+        )
+        approvals = RedisApprovalRegistry(redis, keys=keys)
+        broker = await stack.enter_async_context(event_broker(settings.kafka(), client_id=settings.group_prefix))
+        yield Parts(
+            settings=settings,
+            agent=agent,
+            approvals=approvals,
+            conversation=Conversation(
+                agent,
+                RedisLeases(redis, lease_ms=int(settings.lease_s * 1000), keys=keys),
+                approvals,
+                RedisHeldQueries(redis, keys=keys),
+            ),
+            triage=build_triage(model, max_concurrency=settings.triage_concurrency),
+            embedder=embedder,
+            index=index,
+            publisher=EventPublisher(broker),
+            dead_letters=await stack.enter_async_context(raw_producer(settings.kafka())),
+            redis=redis,
+            keys=keys,
+        )
+
+
+def _runtime(parts: Parts, name: str, routes: tuple[Route, ...]) -> Runtime:
+    settings, clock = parts.settings, SystemClock()
+    catalogue = Catalogue(settings.topic_prefix)
+    group = f"{settings.group_prefix}.{name}"
+    config = RuntimeConfig(
+        slots=settings.slots,
+        max_buffered_records=settings.max_buffered_records,
+        handler_timeout_s=settings.handler_timeout_s,
+        drain_s=settings.drain_s,
+        revoke_drain_s=settings.revoke_drain_s,
+    )
+    return Runtime(
+        group=group,
+        owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
+        routes=routes,
+        catalogue=catalogue,
+        consumer=GroupConsumer(
+            settings.kafka(),
+            group=group,
+            topics=[topic for route in routes for topic in (catalogue.name(route.spec), catalogue.replay_name(route.spec))],
+            new_group_reads_from=settings.new_group_reads_from,
+            revoke_drain_s=settings.revoke_drain_s,
+        ),
+        inbox=RedisInbox(parts.redis, group=group, retention_s=CLAIM_RETENTION_S, keys=parts.keys),
+        executor=Executor(parts.publisher, catalogue, clock, f"sluice/{name}", settings.handler_timeout_s),
+        dead_letters=DeadLetterTopic(parts.dead_letters, topic=catalogue.name(DEAD_LETTERS)),
+        clock=clock,
+        config=config,
+    )
+
+
+async def _stop_on_signal(runtimes: Sequence[Runtime]) -> None:
+    asked = False
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            if asked:
+                os._exit(1)
+            asked = True
+            _log.info("draining")
+            for runtime in runtimes:
+                runtime.request_stop()

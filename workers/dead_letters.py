@@ -1,0 +1,193 @@
+"""Dead letters for operators: a view of their topics, and the way back.
+
+A replay goes to the input's replay topic, which only our own group reads. Its id is the dead letter's id and a count, so a replay
+that is run again, twice at once, or killed half-way adds nothing: the inbox knows the id.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from infra.kafka import dead_letter as names
+from infra.kafka.dead_letter import header_text, headers_without_ours
+from topics.catalogue import Catalogue, TopicSpec
+from topics.envelope import decode
+from topics.errors import RejectedError, SluiceError
+from topics.events import DeadLetterResolved
+from topics.records import Headers, OutboundRecord, RawRecord
+
+MAX_REPLAYS: Final = 5
+
+State = Literal["open", "replayed", "discarded", "exhausted"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One dead record as an operator sees it. `replays` counts how often it went back; unreadable counts are the limit."""
+
+    id: str
+    reason: str
+    tenant: str
+    topic: str
+    partition: str
+    offset: str
+    message: str
+    exception: str
+    group: str
+    first_failed_at_ms: str
+    last_failed_at_ms: str
+    replays: int
+    state: State
+    record: RawRecord
+
+    @property
+    def original_headers(self) -> Headers:
+        """The headers its producer wrote."""
+        return headers_without_ours(self.record.headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which dead letters are meant; None means any."""
+
+    ids: tuple[str, ...] = ()
+    reason: str | None = None
+    tenant: str | None = None
+    topic: str | None = None
+    since_ms: int | None = None
+
+    def matches(self, letter: DeadLetter) -> bool:
+        """Whether every part that is set fits."""
+        return (
+            (not self.ids or letter.id in self.ids)
+            and self.reason in {None, letter.reason}
+            and self.tenant in {None, letter.tenant}
+            and self.topic in {None, letter.topic}
+            and (self.since_ms is None or int(letter.last_failed_at_ms or 0) >= self.since_ms)
+        )
+
+
+class ReplayRefusedError(SluiceError):
+    """This dead letter may not go back. It stays as it is."""
+
+    code = "replay_refused"
+
+
+async def view(records: AsyncIterator[RawRecord], *, catalogue: Catalogue) -> list[DeadLetter]:
+    """Build the inbox from the dead letters and their resolutions, in any order; the newest death of a record counts."""
+    deaths: dict[str, RawRecord] = {}
+    resolutions: dict[str, DeadLetterResolved] = {}
+    async for record in records:
+        if (found := header_text(record.headers, names.ID)) is not None:
+            if found not in deaths or _replays(record) >= _replays(deaths[found]):
+                deaths[found] = record
+        elif (resolution := _resolution(record, catalogue)) is not None:
+            known = resolutions.get(resolution.dead_letter_id)
+            if known is None or resolution.replay_count >= known.replay_count:
+                resolutions[resolution.dead_letter_id] = resolution
+    letters = [_letter(record, resolutions.get(letter_id)) for letter_id, record in deaths.items()]
+    return sorted(letters, key=lambda letter: letter.last_failed_at_ms)
+
+
+def replay_record(letter: DeadLetter, *, catalogue: Catalogue, actor: str) -> OutboundRecord:
+    """The record that goes back: original key, value and headers, its origin, and the replay's id and count.
+
+    Raises:
+        ReplayRefusedError: It went back too often, is not open, or its origin is not an input of ours.
+    """
+    if letter.state != "open":
+        raise ReplayRefusedError(f"{letter.id} is {letter.state}", code=letter.state)
+    spec = next((spec for spec in _inputs(catalogue) if catalogue.name(spec) == letter.topic), None)
+    if spec is None:
+        raise ReplayRefusedError(f"{letter.id} came from {letter.topic!r}, which is no input of ours", code="not_allowed")
+    count = letter.replays + 1
+    ours = {
+        names.TOPIC: letter.topic,
+        names.PARTITION: letter.partition,
+        names.OFFSET: letter.offset,
+        names.TIMESTAMP: header_text(letter.record.headers, names.TIMESTAMP) or "",
+        names.FIRST_FAILED_AT: letter.first_failed_at_ms,
+        names.REPLAY_ID: f"{letter.id}:{count}",
+        names.REPLAY_COUNT: str(count),
+        names.REPLAY_ACTOR: actor,
+    }
+    headers = letter.original_headers + tuple((name, value.encode()) for name, value in ours.items())
+    return OutboundRecord(catalogue.replay_name(spec), letter.record.key, letter.record.value, headers)
+
+
+def resolution(
+    letter: DeadLetter, *, action: Literal["replayed", "discarded"], operator: str, reason: str, now: datetime
+) -> DeadLetterResolved:
+    """What is written once it went back or was discarded.
+
+    Raises:
+        ReplayRefusedError: A discard without a reason.
+    """
+    if action == "discarded" and not reason.strip():
+        raise ReplayRefusedError("a discard needs a reason", code="reason_missing")
+    count = letter.replays + (action == "replayed")
+    return DeadLetterResolved(
+        dead_letter_id=letter.id, action=action, operator=operator, reason=reason, replay_count=count, resolved_at=now
+    )
+
+
+def select(letters: Iterable[DeadLetter], wanted: Filter, *, states: Sequence[State] = ("open",)) -> list[DeadLetter]:
+    """The dead letters that are meant and in one of these states."""
+    return [letter for letter in letters if letter.state in states and wanted.matches(letter)]
+
+
+def instant(epoch_ms: str) -> str:
+    """Epoch milliseconds for people; empty when unknown."""
+    return datetime.fromtimestamp(int(epoch_ms) / 1000, UTC).isoformat(timespec="seconds") if epoch_ms.isdigit() else ""
+
+
+def _letter(record: RawRecord, resolved: DeadLetterResolved | None) -> DeadLetter:
+    def text(name: str) -> str:
+        return header_text(record.headers, name) or ""
+
+    replays = _replays(record)
+    return DeadLetter(
+        id=text(names.ID),
+        reason=text(names.REASON),
+        tenant=text(names.TENANT),
+        topic=text(names.TOPIC),
+        partition=text(names.PARTITION),
+        offset=text(names.OFFSET),
+        message=text(names.MESSAGE),
+        exception=text(names.EXCEPTION),
+        group=text(names.GROUP),
+        first_failed_at_ms=text(names.FIRST_FAILED_AT),
+        last_failed_at_ms=text(names.LAST_FAILED_AT),
+        replays=replays,
+        state=_state(replays, resolved),
+        record=record,
+    )
+
+
+def _state(replays: int, resolved: DeadLetterResolved | None) -> State:
+    if resolved is not None and resolved.action == "replayed" and resolved.replay_count > replays:
+        return "replayed"
+    if resolved is not None and resolved.action == "discarded" and resolved.replay_count >= replays:
+        return "discarded"
+    return "exhausted" if replays >= MAX_REPLAYS else "open"
+
+
+def _replays(record: RawRecord) -> int:
+    """How often it went back. A count that cannot be read is the limit: a loop must not restart at zero."""
+    text = header_text(record.headers, names.REPLAY_COUNT)
+    if text is None:
+        return 0
+    return min(int(text), MAX_REPLAYS) if text.isascii() and text.isdigit() else MAX_REPLAYS
+
+
+def _resolution(record: RawRecord, catalogue: Catalogue) -> DeadLetterResolved | None:
+    try:
+        payload = decode(record, catalogue=catalogue).payload
+    except (RejectedError, LookupError):
+        return None
+    return payload if isinstance(payload, DeadLetterResolved) else None
+
+
+def _inputs(catalogue: Catalogue) -> list[TopicSpec]:
+    return [spec for topic, spec in catalogue.all_names().items() if spec.direction == "in" and not catalogue.is_replay(topic)]

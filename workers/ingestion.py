@@ -1,0 +1,34 @@
+"""Tickets are triaged in batches; articles are indexed."""
+
+from collections.abc import AsyncGenerator, Sequence
+
+from flows.ingest import index_article, retire_article
+from flows.ports import ArticleIndex, Embedder
+from flows.triage import Triage
+from topics.envelope import Event
+from topics.events import ArticlePublished, ArticleRetired, Payload, TicketOpened
+
+
+async def handle_tickets(
+    events: Sequence[Event[Payload]], *, triage: Triage
+) -> AsyncGenerator[tuple[Event[Payload], Payload | Exception]]:
+    """Triage the new tickets of a batch. A closed or erased one asks no model; nothing of it is kept here."""
+    opened = {event.claim_id: event for event in events if isinstance(event.payload, TicketOpened)}
+    tickets = [
+        (claim_id, event.tenant, event.payload) for claim_id, event in opened.items() if isinstance(event.payload, TicketOpened)
+    ]
+    async for claim_id, result in triage.triage(tickets):
+        yield opened[claim_id], result
+
+
+async def handle_article(event: Event[Payload], *, embedder: Embedder, index: ArticleIndex) -> AsyncGenerator[Payload]:
+    """Put an article into its tenant's index, or take it out. Nothing is published."""
+    match event.payload:
+        case ArticlePublished() as article:
+            await index_article(article, tenant=event.tenant, embedder=embedder, index=index)
+        case ArticleRetired() as article:
+            await retire_article(article, tenant=event.tenant, index=index)
+        case _:
+            pass
+    for nothing in ():
+        yield nothing

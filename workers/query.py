@@ -1,0 +1,21 @@
+"""Questions and orders become agent runs."""
+
+from collections.abc import AsyncGenerator
+
+from flows.agent.threads import ThreadRef
+from topics.envelope import Event
+from topics.events import Payload, QueryAsked, QueryCancelled
+from workers.conversation import Conversation
+
+
+async def handle_query(event: Event[Payload], *, conversation: Conversation) -> AsyncGenerator[Payload]:
+    """Run, continue or hold the agent for one question; or drop one that is no longer wanted."""
+    match event.payload:
+        case QueryAsked() as query:
+            payloads = conversation.ask(ThreadRef(event.tenant, query.thread_id), query_id=event.id, query=query)
+        case QueryCancelled(thread_id=thread_id, query_id=str(query_id)):
+            payloads = conversation.cancel(ThreadRef(event.tenant, thread_id), query_id=query_id)
+        case _:
+            return
+    async for payload in payloads:
+        yield payload
