@@ -33,7 +33,8 @@ for i, key in ipairs(KEYS) do
 end
 return starts
 """
-SETTLE: Final = """
+# What is finished is written on a full server too, or it would run again.
+SETTLE: Final = """#!lua flags=allow-oom
 for i, key in ipairs(KEYS) do
   redis.call('DEL', key)
   redis.call('HSET', key, 'state', ARGV[i + 1])

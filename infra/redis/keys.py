@@ -80,21 +80,37 @@ class Keys:
         """The questions that wait, by id."""
         return self._thread(thread, "held:queries")
 
-    def checkpoint(self, thread: str, namespace: str, checkpoint_id: str) -> str:
-        """One checkpoint: values, metadata, parent."""
-        return self._thread(thread, f"checkpoint:{encode(namespace)}:{encode(checkpoint_id)}")
-
-    def writes(self, thread: str, namespace: str, checkpoint_id: str) -> str:
-        """What tasks wrote on top of a checkpoint, by task and index."""
-        return self._thread(thread, f"writes:{encode(namespace)}:{encode(checkpoint_id)}")
+    def checkpoints(self, thread: str) -> str:
+        """What goes before `namespace:id` in the key of a checkpoint, which holds its values and what tasks wrote on top."""
+        return self._thread(thread, "checkpoint:")
 
     def history(self, thread: str) -> str:
-        """Every checkpoint of the thread, as `namespace checkpoint-id`, in order."""
+        """The index of a thread's checkpoints."""
         return self._thread(thread, "history")
 
     def histories(self) -> str:
-        """A pattern that finds every thread with checkpoints."""
+        """A pattern for the indexes of all threads."""
         return f"{self.prefix}:thread:{{*}}:history"
+
+    def thread_of(self, key: str) -> str:
+        """The thread that a key belongs to."""
+        return decode(key[key.index("{") + 1 : key.index("}")])
+
+    def article(self, tenant: str, article_id: str) -> str:
+        """An article's card: its revision, and how many passages it has."""
+        return f"{self.prefix}:article:{{{encode(tenant)}:{encode(article_id)}}}"
+
+    def passages(self, tenant: str, article_id: str) -> str:
+        """What the keys of an article's passages begin with; the ordinal follows."""
+        return f"{self.every_passage()}{{{encode(tenant)}:{encode(article_id)}}}:"
+
+    def every_passage(self) -> str:
+        """What the key of every passage begins with: what the search index holds."""
+        return f"{self.prefix}:passage:"
+
+    def article_index(self) -> str:
+        """The search index over all passages."""
+        return f"{self.prefix}:articles"
 
     def _thread(self, thread: str, what: str) -> str:
         return f"{self.prefix}:thread:{{{encode(thread)}}}:{what}"

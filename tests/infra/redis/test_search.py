@@ -1,0 +1,232 @@
+"""The article index on a real Redis: what comes back, to whom, and what a swap leaves behind."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from flows.ports import Passage
+from infra.redis.client import connect
+from infra.redis.keys import Keys
+from infra.redis.search import MAX_QUERY_WORDS, STOP_WORDS, RedisArticleIndex, query_terms, tenant_tag
+from topics.errors import ConfigError, OutageError
+
+EAST = [1.0, 0.0, 0.0]
+NORTH = [0.0, 1.0, 0.0]
+
+
+@pytest.fixture
+async def index(redis_client: Redis, redis_keys: Keys) -> AsyncIterator[RedisArticleIndex]:
+    index = RedisArticleIndex(redis_client, redis_keys, dimensions=3)
+    await index.prepare()
+    yield index
+    await redis_client.execute_command("FT.DROPINDEX", redis_keys.article_index(), "DD")
+
+
+def passage(
+    tenant: str = "acme", article: str = "a1", ordinal: int = 0, *, text: str = "refund a card", revision: int = 1
+) -> Passage:
+    return Passage(
+        tenant=tenant, article_id=article, title="Refunds", title_path="Refunds", text=text, revision=revision, ordinal=ordinal
+    )
+
+
+async def put(index: RedisArticleIndex, *passages: Passage, vector: list[float] = EAST) -> None:
+    first = passages[0]
+    vectors = [vector] * len(passages)
+    await index.replace(tenant=first.tenant, article_id=first.article_id, passages=passages, vectors=vectors)
+
+
+async def test_a_passage_comes_back_as_it_went_in_from_both_searches(index: RedisArticleIndex) -> None:
+    stored = replace(
+        passage(text="Grüße 👩‍👩‍👧 refund\nשלח, {x}|y"), title_path="A, b > c | d", url="https://x.example/a?b=c", revision=7
+    )
+    await put(index, stored)
+    for hits in (await index.lexical("acme", "refund", 5), await index.nearest("acme", EAST, 5)):
+        assert [replace(stored, score=hit.score) for hit in hits] == [as_passage(hit) for hit in hits]
+        assert len(hits) == 1
+
+
+async def test_similarity_is_the_cosine_and_orders_the_nearest(index: RedisArticleIndex) -> None:
+    await put(index, passage(article="east"), vector=EAST)
+    await put(index, passage(article="north"), vector=NORTH)
+    await put(index, passage(article="between"), vector=[0.6, 0.8, 0.0])
+    hits = await index.nearest("acme", NORTH, 2)
+    assert [(hit.article_id, round(hit.score, 3)) for hit in hits] == [("north", 1.0), ("between", 0.8)]
+
+
+async def test_a_word_is_found_whatever_stands_around_it(index: RedisArticleIndex) -> None:
+    await put(
+        index,
+        passage(text="line\nrefund\nline"),
+        passage(ordinal=1, text="MAX_REFUND_CENTS"),
+        passage(ordinal=2, text="a\u2014refund"),
+    )
+    assert len(await index.lexical("acme", "refund", 5)) == 3
+
+
+async def test_words_are_stemmed_and_a_heading_weighs_more(index: RedisArticleIndex) -> None:
+    await put(index, replace(passage(article="text", text="something about shipping and more of it"), title_path="Other"))
+    await put(index, replace(passage(article="head", text="something else and more of it here"), title_path="Shipping"))
+    assert [hit.article_id for hit in await index.lexical("acme", "ships?", 5)] == ["head", "text"]
+
+
+@pytest.mark.parametrize("other", ["ACME", "acme,other", "acme other", "acme|other", "acm*", "*", "acme}", "", "äcme"])
+async def test_a_tenant_sees_only_its_own_passages_however_names_look(index: RedisArticleIndex, other: str) -> None:
+    await put(index, passage("acme", text="refund for acme"))
+    await put(index, passage(other, text="refund for other"))
+    for tenant in ("acme", other):
+        assert {hit.tenant for hit in await index.lexical(tenant, "refund", 10)} == {tenant}
+        assert {hit.tenant for hit in await index.nearest(tenant, EAST, 10)} == {tenant}
+    assert await index.lexical("stranger", "refund", 10) == []
+    assert await index.nearest("stranger", EAST, 10) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'refund"',
+        "refund)",
+        "@tenant:{x} refund",
+        "refund|*",
+        "-refund",
+        "(refund",
+        "refund=>[KNN 5 @vector $v]",
+        "refund\x00",
+        "%refund%",
+    ],
+)
+async def test_a_query_language_in_the_text_is_only_words(index: RedisArticleIndex, words: str) -> None:
+    await put(index, passage())
+    await put(index, passage("other"))
+    assert {hit.tenant for hit in await index.lexical("acme", words, 10)} == {"acme"}
+
+
+@pytest.mark.parametrize("words", ["", "the of and", "!?", "שלום"])
+async def test_no_words_find_nothing(index: RedisArticleIndex, words: str) -> None:
+    await put(index, passage())
+    assert await index.lexical("acme", words, 10) == []
+
+
+async def test_a_shorter_revision_leaves_nothing_of_the_longer_one(
+    index: RedisArticleIndex, redis_client: Redis, redis_keys: Keys
+) -> None:
+    await put(index, *[passage(ordinal=number, text=f"old words {number}") for number in range(12)])
+    await put(index, passage(text="new refund", revision=2))
+    assert await index.lexical("acme", "old", 20) == []
+    assert [hit.text for hit in await index.nearest("acme", EAST, 20)] == ["new refund"]
+    left = [key async for key in redis_client.scan_iter(match=f"{redis_keys.every_passage()}*")]
+    assert len(left) == 1
+
+
+async def test_an_older_revision_never_wins(index: RedisArticleIndex) -> None:
+    await put(index, passage(text="new", revision=10))
+    await put(index, passage(text="old", revision=9))
+    assert [hit.text for hit in await index.nearest("acme", EAST, 5)] == ["new"]
+    await put(index, passage(text="again", revision=10))
+    assert [hit.text for hit in await index.nearest("acme", EAST, 5)] == ["again"]
+
+
+async def test_racing_revisions_end_with_the_highest_and_whole(index: RedisArticleIndex) -> None:
+    async def write(revision: int) -> None:
+        await put(index, *[passage(ordinal=number, text=f"r{revision}", revision=revision) for number in range(revision % 5 + 1)])
+
+    async with anyio.create_task_group() as group:
+        for revision in range(20):
+            group.start_soon(write, revision)
+    assert [hit.text for hit in await index.nearest("acme", EAST, 50)] == ["r19"] * 5
+
+
+async def test_remove_takes_all_passages_of_one_article_of_one_tenant(index: RedisArticleIndex) -> None:
+    await put(index, passage(), passage(ordinal=1))
+    await put(index, passage(article="a2"))
+    await put(index, passage("other"))
+    assert await index.remove(tenant="acme", article_id="a1") == 2
+    assert await index.remove(tenant="acme", article_id="a1") == 0
+    assert [hit.article_id for hit in await index.nearest("acme", EAST, 5)] == ["a2"]
+    assert len(await index.nearest("other", EAST, 5)) == 1
+
+
+async def test_ids_with_odd_characters_do_not_meet(index: RedisArticleIndex) -> None:
+    for article in ("a:1", "a%3A1", "a", "a}", "{a", "a 1", "ü"):
+        await put(index, passage(article=article))
+    assert len(await index.nearest("acme", EAST, 20)) == 7
+    assert await index.remove(tenant="acme", article_id="a") == 1
+    assert len(await index.nearest("acme", EAST, 20)) == 6
+
+
+async def test_passages_of_another_tenant_are_refused(index: RedisArticleIndex) -> None:
+    with pytest.raises(ValueError, match="another tenant"):
+        await index.replace(tenant="acme", article_id="a1", passages=[passage("other")], vectors=[EAST])
+    with pytest.raises(ValueError, match="vector of 3"):
+        await index.replace(tenant="acme", article_id="a1", passages=[passage()], vectors=[[1.0]])
+    with pytest.raises(ValueError, match="numbered"):
+        await index.replace(tenant="acme", article_id="a1", passages=[passage(ordinal=1)], vectors=[EAST])
+    assert await index.nearest("acme", EAST, 5) == []
+
+
+async def test_many_workers_prepare_at_once(redis_client: Redis, redis_keys: Keys) -> None:
+    indexes = [RedisArticleIndex(redis_client, redis_keys, dimensions=3) for _ in range(8)]
+    async with anyio.create_task_group() as group:
+        for index in indexes:
+            group.start_soon(index.prepare)
+    with pytest.raises(ConfigError, match="not 4"):
+        await RedisArticleIndex(redis_client, redis_keys, dimensions=4).prepare()
+    await redis_client.execute_command("FT.DROPINDEX", redis_keys.article_index(), "DD")
+
+
+async def test_a_missing_index_is_an_outage(redis_client: Redis, redis_keys: Keys) -> None:
+    index = RedisArticleIndex(redis_client, redis_keys, dimensions=3)
+    for search in (index.lexical("acme", "refund", 5), index.nearest("acme", EAST, 5)):
+        with pytest.raises(OutageError) as caught:
+            await search
+        assert caught.value.reason_code == "search_index_missing"
+
+
+async def test_a_redis_that_is_gone_is_an_outage() -> None:
+    client = connect("redis://127.0.0.1:9/0", timeout_s=0.5)
+    index = RedisArticleIndex(client, dimensions=3)
+    for call in (index.prepare(), index.lexical("acme", "refund", 5), index.nearest("acme", EAST, 5), put(index, passage())):
+        with pytest.raises(OutageError):
+            await call
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    "options", [{"protocol": 2}, {"protocol": 3}, {"protocol": 3, "decode_responses": True}, {"decode_responses": True}]
+)
+async def test_replies_are_read_under_every_protocol(redis_url: str, redis_keys: Keys, options: dict[str, Any]) -> None:
+    client = Redis.from_url(redis_url, **options)
+    index = RedisArticleIndex(client, redis_keys, dimensions=3)
+    await index.prepare()
+    await index.prepare()
+    await put(index, passage(), passage(ordinal=1))
+    assert len(await index.lexical("acme", "refund", 5)) == 2
+    assert [hit.score for hit in await index.nearest("acme", EAST, 5)] == [1.0, 1.0]
+    await client.execute_command("FT.DROPINDEX", redis_keys.article_index(), "DD")
+    await client.aclose()
+
+
+@given(st.text(), st.text())
+def test_a_tag_is_plain_hex_and_differs_with_the_tenant(one: str, other: str) -> None:
+    one, other = (text.encode(errors="replace").decode() for text in (one, other))
+    assert len(tenant_tag(one)) == 32
+    assert set(tenant_tag(one)) <= set("0123456789abcdef")
+    assert (tenant_tag(one) == tenant_tag(other)) == (one == other)
+
+
+@given(st.text())
+def test_a_query_holds_only_plain_words_each_once(text: str) -> None:
+    terms = query_terms(text)
+    assert len(terms) == len(set(terms)) <= MAX_QUERY_WORDS
+    assert all(term.isascii() and term.isalnum() and term == term.lower() for term in terms)
+    assert not STOP_WORDS & set(terms)
+
+
+def as_passage(hit: Any) -> Passage:
+    return Passage(**{name: getattr(hit, name) for name in Passage.__dataclass_fields__})
