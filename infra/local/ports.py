@@ -13,16 +13,20 @@ _FIRST: Final = 20_000
 _COUNT: Final = 12_000
 _TRIES: Final = 100
 
+# A port is free until its server listens; two servers of one start must not be given the same.
+_given: set[int] = set()
+
 
 def free_port() -> int:
-    """A port that nobody listens on now.
+    """A port that nobody listens on now, and that this process was not given before.
 
     Raises:
         ConfigError: None of 100 tries was free.
     """
     for _ in range(_TRIES):
         port = _FIRST + secrets.randbelow(_COUNT)
-        if _is_free(port):
+        if port not in _given and _is_free(port):
+            _given.add(port)
             return port
     raise ConfigError(f"no free port between {_FIRST} and {_FIRST + _COUNT} on {HOST}")
 

@@ -1,5 +1,6 @@
 """One server as a child process under a guard: started, found ready, ended, and never left behind."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -25,22 +26,27 @@ _PROBE_PAUSE_S: Final = 0.05
 _LAST_LINE_BYTES: Final = 16_384
 
 
+async def nothing_missing() -> None:
+    """The probe of a command that is never probed."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
     """How a server is started and when it is ready.
 
-    `probe` answers None when the server is ready, else what is still missing. `lock_path` is held while the server lives, so
-    that no second one writes to its data.
+    `probe` answers None when the server is ready, else what is still missing; `prepare` runs before each start, in its own
+    time. `lock_path` is held while the server lives, so that no second one writes to its data.
     """
 
     name: str
     command: Sequence[str]
     log_path: Path
-    probe: Probe
+    probe: Probe = nothing_missing
     start_timeout_s: float = 30.0
     stop_grace_s: float = 10.0
     cwd: Path | None = None
     lock_path: Path | None = None
+    prepare: Callable[[], Awaitable[None]] | None = None
 
 
 class Server:
@@ -59,7 +65,7 @@ class Server:
         Raises:
             HaltError: It is not running.
         """
-        if self._pid is None:
+        if self._pid is None or not self.is_running:
             raise HaltError(f"{self.spec.name} is not running")
         return self._pid
 
@@ -75,8 +81,11 @@ class Server:
             ConfigError: It cannot be run, it ended at start (the last line of its log says why), or it was not ready in time.
                 Nothing of it is left.
         """
-        if self._guard is not None:
+        if self.is_running:
             raise HaltError(f"{self.spec.name} was started already")
+        await self.stop()
+        if self.spec.prepare is not None:
+            await self.spec.prepare()
         try:
             await self._spawn()
             await self._wait_until_ready()
@@ -96,15 +105,37 @@ class Server:
             await guard.aclose()
 
     async def kill(self) -> None:
-        """End the server and its own children by SIGKILL, as a crash would."""
-        os.killpg(self.pid, signal.SIGKILL)
+        """End the server and its own children by SIGKILL, as a crash would. One that has ended already stays ended."""
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, signal.SIGKILL)
         await self.stop()
 
     async def wait_ended(self) -> str:
-        """Wait until the server has ended by itself. Returns a sentence about it."""
+        """Wait until the server has ended. Returns a sentence about it, with the last line of its log."""
         if self._guard is not None:
             await self._guard.wait()
-        return f"{self.spec.name} ended: {self.last_log_line()}"
+        return f"{self.spec.name} ended: {self.last_log_line()} (log: {self.spec.log_path})"
+
+    async def run_to_end(self) -> None:
+        """Run a command that ends by itself, within `start_timeout_s`. It is not probed.
+
+        Raises:
+            ConfigError: It could not be run, failed (the last line of its log says why), or took too long. It is ended.
+        """
+        spec = self.spec
+        code: int | None = None
+        try:
+            await self._spawn()
+            if self._guard is not None:
+                with anyio.move_on_after(spec.start_timeout_s):
+                    code = await self._guard.wait()
+        finally:
+            await self.stop()
+        if code is None:
+            raise ConfigError(f"{spec.name} did not end within {spec.start_timeout_s:g} s (log: {spec.log_path})")
+        if code:
+            raise ConfigError(f"{spec.name} failed: {self.last_log_line()} (log: {spec.log_path})")
 
     def last_log_line(self) -> str:
         """The last line that the server wrote since it was last started."""
@@ -189,20 +220,3 @@ async def _each(servers: Sequence[Server], action: Callable[[Server], Coroutine[
 def _first(errors: BaseExceptionGroup[HaltError]) -> HaltError:
     error = errors.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
-
-
-def writable_folder(path: Path, *, setting: str) -> Path:
-    """Make a folder and see that it can be written to. Returns it as an absolute path.
-
-    Raises:
-        ConfigError: It cannot be made, or written to. `setting` is named, so that it can be changed.
-    """
-    folder = path.absolute()
-    marker = folder / ".writable"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        marker.touch()
-        marker.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"folder {folder} cannot be written to ({error.strerror}): choose another {setting}") from error
-    return folder

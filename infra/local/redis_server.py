@@ -18,8 +18,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from infra.local.folders import writable_folder
 from infra.local.ports import HOST, port_or_free
-from infra.local.processes import DOCKER_HINT, Server, ServerSpec, running, writable_folder
+from infra.local.processes import DOCKER_HINT, Server, ServerSpec, running
 from topics.errors import ConfigError
 
 MODULES: Final = {"search": "redisearch.so", "ReJSON": "rejson.so"}

@@ -3,10 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +10,7 @@ from redis.asyncio import Redis
 
 from infra.local import ports
 from infra.local.redis_server import redis_missing, redis_server
+from tests.infra.local.watching import eventually, is_alive, parent
 from topics.errors import ConfigError
 
 pytestmark = pytest.mark.skipif(redis_missing() is not None, reason=str(redis_missing()))
@@ -31,41 +28,6 @@ async def main():
 
 anyio.run(main)
 """
-REPOSITORY = Path(__file__).parents[3]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # A zombie nobody reaps holds no port and no file.
-    status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def eventually(condition: Callable[[], bool], *, timeout_s: float = 15.0) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def start_parent(data_dir: Path) -> tuple[subprocess.Popen[str], int, int]:
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(data_dir)],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    assert parent.stdout is not None
-    with parent.stdout:
-        pid, port = (int(word) for word in parent.stdout.readline().split())
-    return parent, pid, port
 
 
 async def test_it_answers_with_search_and_json_and_keeps_everything_on_disk(tmp_path: Path) -> None:
@@ -105,25 +67,24 @@ async def test_nothing_is_left_after_the_block_and_the_data_is_there_next_time(t
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_parent_that_is_ended_by_a_signal_leaves_no_redis(number: signal.Signals, tmp_path: Path) -> None:
-    parent, redis_pid, port = start_parent(tmp_path)
-    try:
+    with parent(PARENT, str(tmp_path)) as (process, (redis_pid, port)):
         assert is_alive(redis_pid)
         with socket.create_connection((ports.HOST, port)) as client:
             client.sendall(b"PING\r\n")
             assert client.recv(100) == b"+PONG\r\n"
-    finally:
-        parent.send_signal(number)
-        parent.wait(20)
-    assert eventually(lambda: not is_alive(redis_pid)), "redis outlived its parent"
+        # To the group, as a terminal does it.
+        os.killpg(process.pid, number)
+        process.wait(20)
+        assert eventually(lambda: not is_alive(redis_pid)), "redis outlived its parent"
 
 
 async def test_a_new_start_waits_for_the_redis_of_a_parent_that_was_killed(tmp_path: Path) -> None:
-    parent, _, port = start_parent(tmp_path)
-    with socket.create_connection((ports.HOST, port)) as client:
-        client.sendall(b"SET kept yes\r\n")
-        assert client.recv(100) == b"+OK\r\n"
-    parent.kill()
-    parent.wait(20)
+    with parent(PARENT, str(tmp_path)) as (process, (_, port)):
+        with socket.create_connection((ports.HOST, port)) as client:
+            client.sendall(b"SET kept yes\r\n")
+            assert client.recv(100) == b"+OK\r\n"
+        process.kill()
+        process.wait(20)
     async with redis_server(data_dir=tmp_path) as redis, Redis.from_url(redis.url) as client:
         assert await client.get("kept") == b"yes"
 
