@@ -1,22 +1,19 @@
-"""From what a model wrote to calls that may be judged: ids that are unique, arguments that fit the schema. Pure."""
+"""From a stored message to calls that are judged, or to why they cannot run. Pure."""
 
 import json
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, InvalidToolCall, ToolCall, ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from pydantic import ValidationError
 
-from flows import streaming
 from flows.agent import digests
 from flows.agent.approval_policy import ApprovalPolicy, Deny, Judgement
 from flows.agent.state import Call, ThreadRef
 from flows.agent.tools import Arguments, Tool, Toolset
-from topics.text import clean_json, clean_text
+from topics.text import clean_text
 
 MAX_PROBLEM_CHARS: Final = 400
-_KEPT_METADATA: Final = ("finish_reason", "model_name")
 
 
 class InvalidArgumentsError(ValueError):
@@ -85,59 +82,6 @@ def _rules_broken(error: ValidationError) -> str:
     return clean_text("; ".join(rules))[:MAX_PROBLEM_CHARS]
 
 
-def storable_message(raw: AIMessage, *, message_id: str, taken_ids: AbstractSet[str]) -> AIMessage:
-    """What a model wrote, as it is stored: text only, its calls once each under ids that nobody else has.
-
-    Args:
-        raw: The merged message of one model turn.
-        message_id: The id to store it under.
-        taken_ids: Call ids that already stand in the thread.
-    """
-    taken = set(taken_ids)
-    tool_calls: list[ToolCall] = []
-    for index, call in enumerate(_without_repeats(raw.tool_calls)):
-        call_id = _free_id(call["id"], taken=taken, fallback=f"{message_id}:{index}")
-        tool_calls.append(ToolCall(type="tool_call", id=call_id, name=clean_text(call["name"]), args=clean_json(call["args"])))
-    broken: list[InvalidToolCall] = []
-    for index, call in enumerate(raw.invalid_tool_calls, len(tool_calls)):
-        call_id = _free_id(call["id"], taken=taken, fallback=f"{message_id}:{index}")
-        name, args = clean_text(call["name"] or "unknown"), clean_text(call["args"] or "")
-        broken.append(InvalidToolCall(type="invalid_tool_call", id=call_id, name=name, args=args, error=None))
-    return AIMessage(
-        content=streaming.storable_text(streaming.text_of(raw)),
-        id=message_id,
-        tool_calls=tool_calls,
-        invalid_tool_calls=broken,
-        usage_metadata=raw.usage_metadata,
-        response_metadata={name: raw.response_metadata[name] for name in _KEPT_METADATA if name in raw.response_metadata},
-    )
-
-
-def _without_repeats(tool_calls: list[ToolCall]) -> list[ToolCall]:
-    kept: list[ToolCall] = []
-    for call in tool_calls:
-        # Some providers send one call twice; only id, name and arguments together tell that from two equal orders.
-        if not (call["id"] and any(_same(call, other) for other in kept)):
-            kept.append(call)
-    return kept
-
-
-def _same(call: ToolCall, other: ToolCall) -> bool:
-    same_text = json.dumps(call["args"], sort_keys=True) == json.dumps(other["args"], sort_keys=True)
-    return call["id"] == other["id"] and call["name"] == other["name"] and same_text
-
-
-def _free_id(wanted: str | None, *, taken: set[str], fallback: str) -> str:
-    wanted = clean_text(wanted or "")
-    number = 1
-    call_id = wanted or digests.short_id(fallback)
-    while call_id in taken:
-        number += 1
-        call_id = digests.short_id(f"{fallback}:{wanted}:{number}")
-    taken.add(call_id)
-    return call_id
-
-
 def read_calls(
     message: AIMessage, *, thread: ThreadRef, query_id: str, requester: str | None, toolset: Toolset, policy: ApprovalPolicy
 ) -> list[Judged | Problem]:
@@ -180,6 +124,11 @@ def read_calls(
 def _unreadable(message: AIMessage) -> list[Problem]:
     start = len(message.tool_calls)
     return [
-        Problem(call["id"] or "", f"{message.id}:{index}", (call["name"] or "")[:100], "The arguments are not valid JSON.")
+        Problem(
+            call["id"] or "",
+            f"{message.id}:{index}",
+            (call["name"] or "")[:100],
+            "The arguments are not valid JSON, or a number in them is out of range.",
+        )
         for index, call in enumerate(message.invalid_tool_calls, start)
     ]

@@ -85,7 +85,8 @@ class AgentGraph:
         saved = await self._graph.aget_state(self._config(thread))
         waiting = tuple(Waiting(interrupt.id, interrupt.value) for interrupt in saved.interrupts)
         return Snapshot(
-            exists=bool(saved.values),
+            # Empty channels are there before the first input is.
+            exists="query_id" in saved.values,
             state=cast("AgentState", saved.values),
             waiting=waiting,
             open_step=_has_open_step(saved),
@@ -141,8 +142,8 @@ def strict_resume_key() -> str:
 
 
 def _has_open_step(saved: StateSnapshot) -> bool:
-    # Input that was saved and not yet applied has done nothing. Its record comes again, and brings the input with it.
-    tasks = [task for task in saved.tasks if task.name != START]
+    # Input that was saved and not yet read has done nothing. Its record comes again, and brings the input with it.
+    tasks = [task for task in saved.tasks if task.name != START or task.result is not None]
     if not saved.interrupts:
         return bool(tasks)
     # A gate whose answer was taken and whose result was not saved waits for nobody, while its siblings still do.

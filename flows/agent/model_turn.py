@@ -10,7 +10,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 
 from flows import history, prompts, streaming
-from flows.agent import calls, search
+from flows.agent import search, written
 from flows.agent.parts import AgentParts
 from flows.agent.state import AgentState, OutcomeRecord, RunContext
 from flows.agent.tools import Tool, Toolset
@@ -61,8 +61,9 @@ class ModelTurn:
         self, messages: Sequence[AnyMessage], toolset: Toolset, config: RunnableConfig, *, budget_tokens: int
     ) -> AIMessage:
         system = SystemMessage(prompts.system_prompt(toolset.instructions))
-        prompt = history.fit_history([system, *messages], budget_tokens)
-        history.check_history(prompt)
+        fitting = history.fit_history([system, *messages], budget_tokens)
+        history.check_history(fitting)
+        prompt = [written.sendable_message(message) if isinstance(message, AIMessage) else message for message in fitting]
         model = self.parts.model.bind_tools([_schema(tool) for tool in toolset.tools])
         merged: AIMessageChunk | None = None
         async for chunk in model.astream(prompt, config):
@@ -77,31 +78,31 @@ class ModelTurn:
             call_id for message in state["messages"] if isinstance(message, AIMessage) for call_id in history.call_ids(message)
         }
         message_id = f"{state['query_id']}:{state['model_calls']}"
-        message = calls.storable_message(raw, message_id=message_id, taken_ids=taken)
+        message = written.storable_message(raw, message_id=message_id, taken_ids=taken)
         finish = raw.response_metadata.get("finish_reason")
         refusal = raw.additional_kwargs.get("refusal")
         if finish in _FAILURES:
-            return self._end(state, code=_FAILURES[finish], text="", written=message)
+            return self._end(state, code=_FAILURES[finish], text="", said=message)
         if isinstance(refusal, str) and refusal:
-            return self._end(state, code="refused", text=streaming.storable_text(refusal), written=message)
+            return self._end(state, code="refused", text=streaming.storable_text(refusal), said=message)
         if history.call_ids(message):
             return {"messages": [message], "model_calls": state["model_calls"] + 1}
         if not message.text.strip() or finish != "stop":
             raise UnavailableError("the model ended without an answer")
-        return self._end(state, code="answered", text=message.text, written=message)
+        return self._end(state, code="answered", text=message.text, said=message)
 
-    def _end(self, state: AgentState, *, code: str, text: str, written: AIMessage | None = None) -> dict[str, Any]:
+    def _end(self, state: AgentState, *, code: str, text: str, said: AIMessage | None = None) -> dict[str, Any]:
         """Close the query: a last message that keeps the conversation well-formed, the outcome, and the history bounded."""
         closing = AIMessage(
             content=text or prompts.NO_ANSWER,
             id=f"{state['query_id']}:{state['model_calls']}",
-            usage_metadata=written.usage_metadata if written else None,
-            response_metadata=written.response_metadata if written else {},
+            usage_metadata=said.usage_metadata if said else None,
+            response_metadata=said.response_metadata if said else {},
         )
         messages = [*state["messages"], closing]
         kept = {message.id for message in history.fit_history(messages, self.parts.limits.history_tokens)}
         dropped = [RemoveMessage(id=message.id) for message in messages if message.id and message.id not in kept]
-        input_tokens, output_tokens = usage_of(messages, called=written is not None)
+        input_tokens, output_tokens = usage_of(messages, called=said is not None)
         outcome = OutcomeRecord(code=code, text=text, input_tokens=input_tokens, output_tokens=output_tokens)
         return {"messages": [closing, *dropped], "outcome": outcome, "model_calls": state["model_calls"] + 1}
 
