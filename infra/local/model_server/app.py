@@ -162,7 +162,7 @@ class ModelServer:
         vectors = await self._encoder.embed(texts)
         packed = fields.get("encoding_format") == "base64"
         rows = [
-            {"object": "embedding", "index": index, "embedding": _pack(vector) if packed else vector.tolist()}
+            {"object": "embedding", "index": index, "embedding": _pack(vector) if packed else vector}
             for index, vector in enumerate(vectors)
         ]
         tokens = max(1, sum(map(len, texts)) // 4)

@@ -17,7 +17,7 @@ _ABOUT_BEFORE: Final = re.compile(
     r"\b(before|earlier|previous(?:ly)?|remember|last (?:question|time|message)|(?:did|have) i (?:ask|say|said|want)|thanks?)\b",
     re.IGNORECASE,
 )
-_SUMMARISE: Final = re.compile(r"\bsummar(?:y|i[sz]e)\b", re.IGNORECASE)
+_SUMMARISE: Final = re.compile(r"\s*summari[sz]e\b", re.IGNORECASE)
 _REPAIR: Final = re.compile(r"\b(not valid|invalid|schema|valid json|validation error)\b", re.IGNORECASE)
 _QUESTION_LABEL: Final = re.compile(r"^\s*question\s*:\s*(.+)", re.IGNORECASE | re.MULTILINE | re.DOTALL)
 
@@ -67,7 +67,7 @@ def _converse(request: ChatRequest) -> Reply:
     ]
     if given:
         return Reply(text=answers.answer(_bare_question(asked), given))
-    if not request.tools and any(_SUMMARISE.search(m.text) for m in request.messages if m.role in {"system", "developer"}):
+    if not request.tools and any(_SUMMARISE.match(message.text) for message in request.messages):
         return Reply(text=_summary(request))
     return Reply(text=_remind(request) if request.asked_before else _greet(asked))
 

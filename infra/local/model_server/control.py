@@ -15,6 +15,7 @@ _FAULTS: Final = TypeAdapter(tuple[Fault, ...])
 _REPLIES: Final = TypeAdapter(tuple[ScriptedReply, ...])
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 FIRST_KINDS: Final[tuple[Kind, ...]] = ("delay", "hang", "status")
+LATER_KINDS: Final[tuple[Kind, ...]] = tuple(kind for kind in KINDS if kind not in FIRST_KINDS)
 
 
 class Manner(BaseModel):
@@ -69,7 +70,7 @@ class Controls:
     def take_faults(self, texts: Sequence[str], *, path: str) -> dict[Kind, Fault]:
         """Use up the faults of one request, at most one of a kind; one that gets no completion leaves the others alone."""
         taken: dict[Kind, Fault] = {}
-        for kind in FIRST_KINDS + tuple(kind for kind in KINDS if kind not in FIRST_KINDS):
+        for kind in FIRST_KINDS + LATER_KINDS:
             fault = self.faults.take(texts, lambda fault, kind=kind: fault.kind == kind and fault.path == path)
             if fault:
                 taken[kind] = fault

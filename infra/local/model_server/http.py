@@ -40,8 +40,8 @@ def parse(body: bytes) -> Any:
 
 
 async def send_json(send: Send, value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-    """Answer with JSON."""
-    body = orjson.dumps(value)
+    """Answer with JSON; arrays of numpy are read as they are."""
+    body = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
     await send_start(
         send, status=status, headers={"content-type": "application/json", "content-length": str(len(body))} | dict(headers or {})
     )
