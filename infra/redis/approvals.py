@@ -12,16 +12,15 @@ from topics.events import ApprovalRequested, Verdict
 
 Status = Literal["pending", "decided", "withdrawn", "expired"]
 
-# KEYS: open of all, open of the tenant, approvals. ARGV: time to live, then name and request of each approval.
+# KEYS: open of all, open of the tenant, approvals. ARGV: name and request of each approval. An open one never expires by itself.
 # The server's clock orders the requests of all workers; the ordinal keeps those of one call in their order.
 OPEN: Final = """
 local now = redis.call('TIME')
 local at = now[1] * 1000000 + now[2]
 for i = 3, #KEYS do
-  local name = ARGV[2 * i - 4]
+  local name = ARGV[2 * i - 5]
   if redis.call('HSETNX', KEYS[i], 'status', 'pending') == 1 then
-    redis.call('HSET', KEYS[i], 'request', ARGV[2 * i - 3])
-    redis.call('PEXPIRE', KEYS[i], ARGV[1])
+    redis.call('HSET', KEYS[i], 'request', ARGV[2 * i - 4])
     redis.call('ZADD', KEYS[1], at + i, name)
     redis.call('ZADD', KEYS[2], at + i, name)
   end
@@ -60,7 +59,7 @@ class Registered:
 
 
 class RedisApprovalRegistry:
-    """Requests and verdicts, kept for 90 days after their last change. Everything is on disk when a call returns.
+    """Requests, kept while they are open, and verdicts, kept for 90 days. Everything is on disk when a call returns.
 
     Every call raises OutageError when Redis does not answer; whether it took effect is then unknown, and repeating it is safe.
     """
@@ -77,7 +76,7 @@ class RedisApprovalRegistry:
         """Register requests before they are published. One that is known stays as it is."""
         if not requests:
             return
-        arguments: list[str | int] = [milliseconds(APPROVAL_TTL)]
+        arguments: list[str] = []
         for request in requests:
             arguments += [_name(tenant, request.approval_id), request.model_dump_json()]
         approvals = [self._keys.approval(tenant, request.approval_id) for request in requests]
@@ -115,12 +114,14 @@ class RedisApprovalRegistry:
 
     async def pending(self, tenant: str | None, *, limit: int) -> Sequence[Registered]:
         """Open approvals, oldest first, of one tenant or of all."""
+        if limit < 1:
+            return []
         names = [_parts(name) for name in await self._pending([self._keys.open_approvals(tenant)], [limit])]
         if not names:
             return []
         rows = await self._read([self._keys.approval(*name) for name in names])
         found = [_registered(owner, row) for (owner, _), row in zip(names, rows, strict=True)]
-        # Between the two reads some were decided; some outlived their time to live.
+        # Between the two reads some were decided.
         return [registered for registered in found if registered and registered.status == "pending"]
 
     async def _closed(self, tenant: str, approval_id: str, status: Status, verdict: str = "") -> Registered:

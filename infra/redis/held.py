@@ -6,14 +6,12 @@ from typing import Final, Protocol
 from redis.asyncio import Redis
 
 from infra.redis.client import Script, wait_durable
-from infra.redis.keys import HELD_TTL, Keys, milliseconds
+from infra.redis.keys import Keys
 from topics.events import QueryAsked
 
-# KEYS: order, queries. ARGV: query id, query, time to live.
+# KEYS: order, queries. ARGV: query id, query.
 HOLD: Final = """
 if redis.call('HSETNX', KEYS[2], ARGV[1], ARGV[2]) == 1 then redis.call('RPUSH', KEYS[1], ARGV[1]) end
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-redis.call('PEXPIRE', KEYS[2], ARGV[3])
 """
 FIRST: Final = """
 local id = redis.call('LINDEX', KEYS[1], 0)
@@ -46,7 +44,7 @@ class HeldQuery:
 
 
 class RedisHeldQueries:
-    """Questions that wait, in order, per thread; kept for 90 days after the last one came.
+    """Questions that wait, in order, per thread, until they are dropped.
 
     Every call raises OutageError when Redis does not answer; whether it took effect is then unknown, and repeating it is safe.
     """
@@ -60,7 +58,7 @@ class RedisHeldQueries:
 
     async def hold(self, thread: str, held: Waiting) -> None:
         """Put one at the end, once. On disk on return."""
-        await self._hold(self._of(thread), [held.query_id, held.query.model_dump_json(), milliseconds(HELD_TTL)])
+        await self._hold(self._of(thread), [held.query_id, held.query.model_dump_json()])
         await wait_durable(self._client, keys=self._keys)
 
     async def first(self, thread: str) -> HeldQuery | None:

@@ -15,7 +15,6 @@ EFFECT_TTL: Final = timedelta(days=30)
 FENCE_TTL: Final = timedelta(days=90)
 # Decisions are kept for 30 days; each must still find what it decided.
 APPROVAL_TTL: Final = timedelta(days=90)
-HELD_TTL: Final = timedelta(days=90)
 PROBE_TTL: Final = timedelta(minutes=1)
 
 

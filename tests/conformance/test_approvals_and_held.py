@@ -144,3 +144,8 @@ async def test_a_question_is_held_once(held: Any) -> None:
     assert await held.first("t1") == question("q2")
     await held.drop("t1", "q2")
     assert await held.first("t1") is None
+
+
+async def test_a_limit_of_nothing_lists_nothing(registry: Any) -> None:
+    await registry.open("acme", [asked("a1")])
+    assert list(await registry.pending(None, limit=0)) == []

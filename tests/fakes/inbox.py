@@ -34,12 +34,7 @@ class MemoryInbox:
         for failure in failures:
             claim = self._known(failure.claim_id)
             if claim.state == "running":
-                self.claims[failure.claim_id] = replace(
-                    claim,
-                    failures=claim.failures + 1,
-                    due_at_ms=failure.due_at_ms,
-                    first_failed_at_ms=claim.first_failed_at_ms or failure.failed_at_ms,
-                )
+                self.claims[failure.claim_id] = claim.with_failure(failure)
 
     async def release(self, claim_ids: Sequence[str]) -> None:
         self._refuse_when_down()
