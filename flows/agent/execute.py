@@ -13,7 +13,7 @@ from flows.agent import calls, digests, gate, search
 from flows.agent.parts import AgentParts
 from flows.agent.state import Call, ExecutedRecord, RunContext, Source, ThreadRef
 from flows.agent.tools import Arguments, Tool, ToolContext, ToolRefusedError
-from topics.errors import HaltError, OutageError, RetryableError, TimedOutError
+from topics.errors import HaltError, OutageError, RetryableError, SluiceError, TimedOutError
 from topics.text import clean_text
 
 TOOL_FAILED: Final = "The tool failed. Whether it did anything is unknown."
@@ -47,14 +47,22 @@ class Execute:
             RetryableError: No answer was stored. A re-run finds the effect in the ledger, done or in doubt.
             FencedError: Somebody else is the thread's writer now. Nothing was run.
         """
-        call = cast("Call", state["call"])
-        tool = self.parts.tool(runtime.context.thread.tenant, call["tool"])
-        if tool is None or not self._is_as_approved(call, runtime.context.thread):
+        call, flights = cast("Call", state["call"]), runtime.context.flights
+        try:
+            with flights.one():
+                return await self._execute(call, runtime.context)
+        except SluiceError:
+            await flights.landed()
+            raise
+
+    async def _execute(self, call: Call, run: RunContext) -> dict[str, Any]:
+        tool = self.parts.tool(run.thread.tenant, call["tool"])
+        if tool is None or not self._is_as_approved(call, run.thread):
             return _update([(call, Ran(NOT_AS_APPROVED, "not_run"))])
         arguments = calls.parse_arguments(tool, call["arguments"])
         key = None if tool.effect == "READ" else digests.effect_key_for(call["approval_id"], call["args_digest"])
         context = ToolContext(
-            tenant=runtime.context.thread.tenant,
+            tenant=run.thread.tenant,
             user_id=call["requester"],
             idempotency_key=key,
             service=self.parts.service,
@@ -63,7 +71,7 @@ class Execute:
         if key is None:
             ran = await self._run(tool, context, arguments)
         else:
-            ran = await self._run_once(tool, context, arguments, key=key, run=runtime.context)
+            ran = await self._run_once(tool, context, arguments, key=key, run=run)
         return _update([(call, ran)])
 
     async def search(self, state: dict[str, Any], runtime: Runtime[RunContext]) -> dict[str, Any]:

@@ -37,6 +37,14 @@ def executed_of(query: PastQuery, *, thread_id: str) -> tuple[events.ApprovalExe
     )
 
 
+def withdrawn_of(query: PastQuery, *, thread_id: str) -> tuple[events.ApprovalWithdrawn, ...]:
+    """Requests that were called off before anybody decided."""
+    return tuple(
+        events.ApprovalWithdrawn(approval_id=approval_id, thread_id=thread_id, reason=reason)
+        for approval_id, reason in query["withdrawn"].items()
+    )
+
+
 def final_text(query: PastQuery) -> str | None:
     """The answer's text, or None when there is no answer."""
     outcome = query["outcome"]

@@ -13,7 +13,12 @@ from flows.agent.approval_policy import Allow, Ask, Deny, edit_needs_others
 from flows.agent.calls import Judged, Problem
 from flows.agent.parts import AgentParts
 from flows.agent.state import AgentState, Call, DecisionRecord, ExecutedRecord, RunContext, ThreadRef
+from flows.agent.tools import EVERY_DECISION
+from topics.events import Decision
 
+CANCEL: Final = "cancel"
+CANCELLED: Final = "Not run: the request was called off."
+MAX_MESSAGE_CHARS: Final = 4_000
 NOT_DECIDED: Final = "Not run: there is no valid decision on this call."
 
 
@@ -113,13 +118,17 @@ class Gate:
 
     def _plan(self, state: AgentState, thread: ThreadRef) -> _Plan:
         plan, decisions = _Plan(runs=[], answers=[], executed={}), state.get("decisions", {})
+        cancelled = is_cancelled(state)
         for judged in self._read(state, thread):
             if isinstance(judged, Problem):
                 plan.answers.append(judged.answer())
                 continue
             decision = decisions.get(judged.call["approval_id"])
             # A decision counts even if the policy would no longer ask: a rejected call must not run because the rule was eased.
-            if decision is None and isinstance(judged.judgement, Allow):
+            if cancelled:
+                # One call-off is for the whole query: what was approved before it does not run either.
+                _add(plan, judged.call, decision, CANCELLED)
+            elif decision is None and isinstance(judged.judgement, Allow):
                 plan.runs.append(judged.call)
             else:
                 _add(plan, judged.call, decision, self._rule(judged, decision, thread))
@@ -131,7 +140,9 @@ class Gate:
         if decision is None or decision["args_digest"] != judged.call["args_digest"]:
             # A policy of another version changes the digest: what was approved under the old one must be asked again.
             return NOT_DECIDED
-        message = decision["message"]
+        if decision["decision"] not in (*_allowed(judged), CANCEL):
+            return NOT_DECIDED
+        message = (decision["message"] or "")[:MAX_MESSAGE_CHARS]
         match decision["decision"]:
             case "approve":
                 return {**judged.call, "asked": True}
@@ -142,7 +153,7 @@ class Gate:
             case "reject":
                 return f"A person rejected this call; it was not run. Reason: {message or 'none given'}"
             case _:
-                return NOT_DECIDED
+                return CANCELLED
 
     def _edited(self, judged: Judged, decision: DecisionRecord, thread: ThreadRef) -> Call | str:
         call, tool = judged.call, judged.tool
@@ -180,7 +191,8 @@ def _add(plan: _Plan, call: Call, decision: DecisionRecord | None, ruled: Call |
         plan.runs.append(ruled)
         return
     plan.answers.append(answer(call, text=ruled, ok=decision is not None and decision["decision"] == "respond"))
-    plan.executed[call["approval_id"]] = executed(call, status="not_run", result=ruled)
+    if decision is not None:
+        plan.executed[call["approval_id"]] = executed(call, status="not_run", result=ruled)
 
 
 def _tell_the_rest(plan: _Plan, state: AgentState) -> None:
@@ -195,6 +207,17 @@ def _tell_the_rest(plan: _Plan, state: AgentState) -> None:
                 status="not_run",
                 result=NOT_DECIDED,
             )
+
+
+def _allowed(judged: Judged) -> tuple[Decision, ...]:
+    # What the policy no longer asks about was decided under its older rule.
+    return judged.judgement.allowed_decisions if isinstance(judged.judgement, Ask) else EVERY_DECISION
+
+
+def is_cancelled(state: AgentState) -> bool:
+    """Whether the current query was called off while it waited."""
+    decisions = state.get("decisions", {}).values()
+    return any(decision["decision"] == CANCEL and decision["query_id"] == state["query_id"] for decision in decisions)
 
 
 def _asks(judged: Judged | Problem) -> TypeGuard[Judged]:
@@ -220,5 +243,5 @@ def _earlier_decisions(state: AgentState, tool: str) -> list[dict[str, Any]]:
             "approver": decision["approver"],
         }
         for approval_id, decision in state.get("decisions", {}).items()
-        if decision["tool"] == tool
+        if decision["tool"] == tool and decision["decision"] != CANCEL
     ]

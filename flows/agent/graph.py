@@ -114,9 +114,9 @@ class AgentGraph:
                 if isinstance(message, AIMessageChunk) and metadata.get("langgraph_node") == "model":
                     yield message
 
-    def resume(self, interrupt_id: str, verdict: dict[str, Any], context: RunContext) -> AsyncGenerator[AIMessageChunk]:
-        """Answer one interrupt, by its id, and run on."""
-        return self.run(Command(resume={interrupt_id: verdict}), context)
+    def resume(self, answers: dict[str, dict[str, Any]], context: RunContext) -> AsyncGenerator[AIMessageChunk]:
+        """Answer interrupts, by their ids, and run on."""
+        return self.run(Command(resume=answers), context)
 
     def _config(self, thread: ThreadRef) -> RunnableConfig:
         return {

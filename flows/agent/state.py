@@ -4,11 +4,13 @@ No enums, dates, decimals or models: stock savers change some of them silently a
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypedDict
 
 from langchain_core.messages import AnyMessage
 from langgraph.graph.message import add_messages
+
+from flows.agent.flights import Flights
 
 KEPT_DECISIONS: Final = 100
 KEPT_QUERY_IDS: Final = 200
@@ -34,6 +36,7 @@ class RunContext:
 
     thread: ThreadRef
     fence: int
+    flights: Flights = field(default_factory=Flights)
 
 
 class Call(TypedDict):
@@ -52,7 +55,7 @@ class Call(TypedDict):
 
 
 class DecisionRecord(TypedDict):
-    """A verdict, and the call it was about."""
+    """A verdict, and the call it was about. `decision` is `cancel` when the query was called off instead."""
 
     query_id: str
     tool: str
@@ -100,6 +103,7 @@ class PastQuery(TypedDict):
 
     query_id: str
     outcome: OutcomeRecord | None
+    withdrawn: dict[str, str]
     executed: dict[str, ExecutedRecord]
     sources: list[Source]
 
@@ -142,6 +146,11 @@ def past_query(state: AgentState) -> PastQuery:
     return {
         "query_id": state.get("query_id", ""),
         "outcome": state.get("outcome"),
+        "withdrawn": {
+            approval_id: decision["message"] or ""
+            for approval_id, decision in state.get("decisions", {}).items()
+            if decision["decision"] == "cancel" and decision["query_id"] == state.get("query_id")
+        },
         "executed": state.get("executed", {}),
         "sources": state.get("sources", []),
     }

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessageChunk, HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from flows import streaming
-from flows.agent import calls, facts
+from flows.agent import calls, facts, gate
 from flows.agent.approval_policy import ApprovalPolicy, Deny, edit_needs_others
 from flows.agent.graph import AgentGraph, Snapshot, Waiting
 from flows.agent.parts import AgentLimits, AgentParts
@@ -138,6 +138,8 @@ class Agent:
             waiting_for = tuple(request.approval_id for request in facts.requests_of(before))
             yield AnswerHeld(thread_id=thread.thread_id, query_id=query_id, waiting_for=waiting_for)
             return
+        if before.open_step:
+            raise RuntimeError("a continued thread still has an open step")  # new input would drop what its tasks wrote
         message = HumanMessage(clean_text(text), id=query_id)
         step = next_query(before.state, message=message, thread=thread, user_id=user_id, graph_version=self.graph_version)
         stream = AnswerStream(
@@ -176,7 +178,36 @@ class Agent:
             return
         answer = clean_json(verdict.model_dump(mode="json"))
         stream = self._stream(before, context, reopened="resumed")
-        async for payload in self._run(self._graph.resume(waiting.interrupt_id, answer, context), thread, stream):
+        async for payload in self._run(self._graph.resume({waiting.interrupt_id: answer}, context), thread, stream):
+            yield payload
+
+    async def cancel(self, thread: ThreadRef, *, query_id: str | None, reason: str, fence: int) -> AsyncIterator[Payload]:
+        """Call a waiting query off: withdraw its requests, run none of its calls, and end it as `cancelled`.
+
+        A query that does not wait, or that is another than the one named, yields nothing. None names the last one.
+
+        Raises:
+            GraphVersionError: Another build paused it. Nothing was changed.
+        """
+        context = RunContext(thread, fence)
+        before = await self._graph.snapshot(thread)
+        if not before.exists or query_id not in (None, before.state.get("query_id")):
+            return
+        if before.open_step:
+            async for payload in self._continue(before, context):
+                yield payload
+            before = await self._graph.snapshot(thread)
+        stream = self._stream(before, context, reopened="retry")
+        outcome = before.state.get("outcome")
+        if outcome is not None and outcome["code"] == "cancelled":
+            for payload in self._facts(before, stream):
+                yield payload
+        if not before.waiting:
+            return
+        self._check_version(before)
+        called_off = {"decision_id": "", "decision": gate.CANCEL, "approver": "", "message": clean_text(reason)}
+        answers = {waiting.interrupt_id: called_off for waiting in before.waiting}
+        async for payload in self._run(self._graph.resume(answers, context), thread, stream):
             yield payload
 
     async def status(self, thread: ThreadRef) -> ThreadStatus:
@@ -261,6 +292,7 @@ class Agent:
         """Everything that is known of the stream's query, and everything that waits."""
         query = facts.query_of(snapshot, stream.query_id)
         if query is not None:
+            yield from facts.withdrawn_of(query, thread_id=stream.thread_id)
             yield from facts.executed_of(query, thread_id=stream.thread_id)
         yield from facts.requests_of(snapshot)
         if query is None:

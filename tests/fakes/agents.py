@@ -113,6 +113,10 @@ class World:
         self.fence += 1
         return await _all(self.agent().resume(thread, approval_id=approval_id, verdict=verdict, fence=self.fence))
 
+    async def cancel(self, *, query_id: str | None, thread: ThreadRef = THREAD) -> list[Payload]:
+        self.fence += 1
+        return await _all(self.agent().cancel(thread, query_id=query_id, reason="not wanted", fence=self.fence))
+
     async def messages(self, thread: ThreadRef = THREAD) -> list[Any]:
         saved = await self.saver.aget({"configurable": {"thread_id": thread.checkpoint_id}})
         return list(saved["channel_values"].get("messages", [])) if saved else []

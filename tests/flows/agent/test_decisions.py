@@ -269,7 +269,7 @@ async def test_the_graph_itself_refuses_an_answered_interrupt():
     from flows.agent.state import RunContext
 
     with pytest.raises(UnknownInterruptError):
-        async for _ in graph.resume(request.interrupt_id, {}, RunContext(THREAD, 1)):
+        async for _ in graph.resume({request.interrupt_id: {}}, RunContext(THREAD, 1)):
             pass
 
 
@@ -294,3 +294,40 @@ async def test_a_call_id_used_earlier_in_the_thread_is_made_unique():
     assert adds_up(await world.ask()).text == "Done."
     ids = [item["id"] for message in await world.messages() if message.type == "ai" for item in message.tool_calls]
     assert len(ids) == len(set(ids)) == 2
+
+
+async def test_a_decision_that_the_tool_does_not_allow_runs_nothing():
+    world = _world(call(("c1", "close_account", {"user": "u"})), say("Done."))
+    request = one(events.ApprovalRequested, await world.ask())
+    assert request.allowed_decisions == ("approve", "reject")
+    told = await world.resume(request, "edit", arguments={"user": "other"})
+    assert world.effects() == []
+    assert one(events.ApprovalExecuted, told).status == "not_run"
+
+
+async def test_a_query_called_off_withdraws_its_requests_and_runs_nothing_of_it():
+    world = _world(
+        call(("c1", "refund", REFUND), ("c2", "close_account", {"user": "u"}), ("c3", "add_note", {"text": "n"})), say("Next.")
+    )
+    first, second = only(events.ApprovalRequested, await world.ask())
+    await world.resume(first)
+
+    told = await world.cancel(query_id="q1")
+
+    assert [fact.approval_id for fact in only(events.ApprovalWithdrawn, told)] == [second.approval_id]
+    assert {fact.status for fact in only(events.ApprovalExecuted, told)} == {"not_run"}
+    assert one(events.AnswerFailed, told).code == "cancelled"
+    assert world.effects() == []
+    assert await world.cancel(query_id="q1") == [*told[:-1], told[-1].model_copy(update={"attempt": 4000})]
+    with pytest.raises(StaleApprovalError):
+        await world.resume(second)
+    assert adds_up(await world.ask("next", query_id="q2")).text == "Next."
+
+
+async def test_only_the_waiting_query_can_be_called_off():
+    world, request = await _paused()
+    assert await world.cancel(query_id="another") == []
+    assert await world.cancel(query_id="q1", thread=ThreadRef("globex", "T-17")) == []
+    await world.resume(request)
+    assert await world.cancel(query_id="q1") == []
+    assert world.effects() == [RAN]

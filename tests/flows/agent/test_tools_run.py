@@ -1,5 +1,6 @@
 """How tools run: behind the ledger, in the asker's name, with errors a model may read."""
 
+import anyio
 import pytest
 
 from flows.agent.tools import ToolContext, tool
@@ -111,8 +112,6 @@ async def test_an_irreversible_call_without_an_answer_is_looked_up_on_the_next_r
 
 
 async def test_a_tool_that_takes_too_long_is_cut_off():
-    import anyio
-
     @tool(effect="READ", timeout_s=0.01)
     async def slow(context: ToolContext) -> str:  # noqa: ARG001 the shape of every tool
         """Wait for ever."""
@@ -161,3 +160,31 @@ async def test_a_toolset_must_leave_the_search_its_name():
 
     with pytest.raises(ConfigError, match="rename"):
         await _world(say("x"), tools=(*TOOLS, search_articles)).ask()
+
+
+async def test_a_tool_that_is_away_does_not_cut_off_the_effect_beside_it():
+    begun, may_land = anyio.Event(), anyio.Event()
+
+    @tool(effect="IRREVERSIBLE")
+    async def slow_wire(context: ToolContext) -> str:
+        """Send money, slowly, where nobody can look."""
+        begun.set()
+        await may_land.wait()
+        return await context.service.call("wire", {}, tenant=context.tenant)
+
+    @tool(effect="READ")
+    async def away(context: ToolContext) -> str:  # noqa: ARG001 the shape of every tool
+        """Be away, once."""
+        if may_land.is_set():
+            return "here"
+        await begun.wait()
+        may_land.set()
+        raise UnavailableError("away")
+
+    world = _world(call(("c1", "slow_wire", {}), ("c2", "away", {})), say("Done."), tools=(slow_wire, away))
+    request = one(events.ApprovalRequested, await world.ask())
+    with pytest.raises(UnavailableError):
+        await world.resume(request)
+    told = await world.resume(request)
+    assert one(events.ApprovalExecuted, told).status == "ok"
+    assert world.effects() == [("wire", {})]
