@@ -1,5 +1,7 @@
 """The door to Redis: what a server must be, what its errors mean, and when a write is on disk."""
 
+import random
+
 import anyio
 import pytest
 from redis import exceptions
@@ -77,6 +79,30 @@ async def test_a_pool_that_is_used_up_waits_instead_of_failing(redis_url: str, r
         for _ in range(100):
             group.start_soon(script, [redis_keys.probe("pool")])
     assert await client.get(redis_keys.probe("pool")) == b"100"
+    await client.aclose()
+
+
+async def test_cancelled_callers_give_their_connections_back_and_mix_up_no_answers(redis_url: str) -> None:
+    client = door.connect(redis_url, timeout_s=5.0, max_connections=3)
+    echo = door.Script(client, "return ARGV[1]")
+    choose = random.Random(1)
+    wrong: list[bytes] = []
+
+    async def call(number: int) -> None:
+        with anyio.move_on_after(choose.random() * 0.02):
+            for turn in range(20):
+                sent = f"{number}-{turn}".encode()
+                if (answer := await echo([], [sent])) != sent:
+                    wrong.append(answer)
+                await door.wait_durable(client)
+
+    for _ in range(3):
+        async with anyio.create_task_group() as group:
+            for number in range(60):
+                group.start_soon(call, number)
+    with anyio.fail_after(5):
+        assert await echo([], ["still alive"]) == b"still alive"
+    assert wrong == []
     await client.aclose()
 
 

@@ -23,7 +23,7 @@ async def test_a_lease_is_renewed_for_as_long_as_the_block_runs(redis_client: Re
 
 
 async def test_a_crashed_holders_lease_ends_by_itself(redis_client: Redis, redis_keys: Keys) -> None:
-    leases = RedisLeases(redis_client, lease_ms=100, keys=redis_keys)
+    leases = RedisLeases(redis_client, lease_ms=5000, keys=redis_keys)
     await redis_client.set(redis_keys.lease("t1"), "a holder that crashed", px=100)
     with anyio.fail_after(5):
         while True:
