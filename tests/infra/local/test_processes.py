@@ -12,7 +12,7 @@ import pytest
 
 from infra.local import processes
 from infra.local.processes import Server, ServerSpec, running
-from tests.infra.local.watching import eventually, is_alive, parent
+from tests.infra.local.watching import eventually, impatient_guard, is_alive, parent
 from topics.errors import ConfigError, HaltError
 
 GUARD = Path(processes.__file__).with_name("guard.py")
@@ -176,9 +176,7 @@ async def test_a_cancelled_start_leaves_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    impatient = tmp_path / "guard.py"
-    impatient.write_text(GUARD.read_text().replace("LOCK_TIMEOUT_S = 15.0", "LOCK_TIMEOUT_S = 0.3"))
-    monkeypatch.setattr(processes, "_GUARD", impatient)
+    monkeypatch.setattr(processes, "_GUARD", impatient_guard(tmp_path))
     spec = ServerSpec(name="redis", command=("sleep", "600"), log_path=tmp_path / "log", lock_path=tmp_path / ".lock")
     async with running(Server(spec)):
         with pytest.raises(ConfigError, match=f"another server is using {tmp_path}"):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from infra.local import ports
+from infra.local import ports, processes
 from infra.local.redis_server import redis_missing, redis_server
-from tests.infra.local.watching import eventually, is_alive, parent
+from tests.infra.local.watching import eventually, impatient_guard, is_alive, parent
 from topics.errors import ConfigError
 
 pytestmark = pytest.mark.skipif(redis_missing() is not None, reason=str(redis_missing()))
@@ -87,6 +87,14 @@ async def test_a_new_start_waits_for_the_redis_of_a_parent_that_was_killed(tmp_p
         process.wait(20)
     async with redis_server(data_dir=tmp_path) as redis, Redis.from_url(redis.url) as client:
         assert await client.get("kept") == b"yes"
+
+
+async def test_two_of_them_never_write_to_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_GUARD", impatient_guard(tmp_path))
+    async with redis_server(data_dir=tmp_path):
+        with pytest.raises(ConfigError, match=f"another server is using {tmp_path / 'redis'}"):
+            async with redis_server(data_dir=tmp_path):
+                pytest.fail("the block must not run")
 
 
 async def test_a_busy_port_is_named_with_its_setting(tmp_path: Path) -> None:

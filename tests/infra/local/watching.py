@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from infra.local import processes
+
 REPOSITORY = Path(__file__).parents[3]
 
 
@@ -53,3 +55,11 @@ def parent(code: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], 
     finally:
         process.kill()
         process.wait(20)
+
+
+def impatient_guard(folder: Path) -> Path:
+    """A guard that waits for data that is in use for a moment only."""
+    source = Path(processes.__file__).with_name("guard.py").read_text()
+    copy = folder / "guard.py"
+    copy.write_text(source.replace("LOCK_TIMEOUT_S = 15.0", "LOCK_TIMEOUT_S = 0.3"))
+    return copy
