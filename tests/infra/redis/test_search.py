@@ -225,7 +225,13 @@ def test_a_query_holds_only_plain_words_each_once(text: str) -> None:
     terms = query_terms(text)
     assert len(terms) == len(set(terms)) <= MAX_QUERY_WORDS
     assert all(term.isascii() and term.isalnum() and term == term.lower() for term in terms)
-    assert not STOP_WORDS & set(terms)
+
+
+def test_forms_of_a_word_are_one_term_and_stop_words_none() -> None:
+    for forms in ("ship ships shipping shipped", "policy policies", "file files filed filing", "class classes", "issue issues"):
+        assert len(query_terms(forms)) == 1, forms
+    assert query_terms("string swg21996508 v7 4.1.1") == ["str", "swg21996508", "v7", "4", "1"]
+    assert query_terms(" ".join(STOP_WORDS)) == []
 
 
 def as_passage(hit: Any) -> Passage:

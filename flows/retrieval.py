@@ -1,0 +1,158 @@
+"""Find passages: words and meaning are searched at once, and their ranks are fused.
+
+Source: Cormack, Clarke and Buettcher, "Reciprocal rank fusion", SIGIR 2009 (c = 60).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import anyio
+
+from flows.ports import Embedder, Passage
+from topics.errors import RetryableError, SluiceError
+
+RRF_C: Final = 60
+BRANCH_LIMIT: Final = 50
+
+PassageId = tuple[str, int]
+
+
+class _Found(Protocol):
+    """A passage as a branch returns it. `score` is the branch's own; for `nearest` it is the cosine similarity."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def article_id(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def title_path(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def ordinal(self) -> int: ...
+    @property
+    def url(self) -> str | None: ...
+    @property
+    def score(self) -> float: ...
+
+
+class Branches(Protocol):
+    """Two ways into one index, each with its own filter on the tenant, best first."""
+
+    async def lexical(self, tenant: str, words: str, limit: int) -> Sequence[_Found]:
+        """Passages that share words with a text."""
+        ...
+
+    async def nearest(self, tenant: str, vector: Sequence[float], limit: int) -> Sequence[_Found]:
+        """Passages whose vectors point the same way; `score` is the cosine."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FusionPolicy:
+    """How the branches are weighed.
+
+    `min_similarity`: when no passage is this near in meaning, nothing is found, whatever words are shared.
+    `per_article`: passages of one article at most, so that one long article does not fill the answer.
+    """
+
+    lexical_weight: float = 0.5
+    dense_weight: float = 1.0
+    min_similarity: float = 0.35
+    per_article: int = 2
+
+
+class HybridRetriever:
+    """`flows/ports.Retriever` over an index with two branches."""
+
+    def __init__(self, *, branches: Branches, embedder: Embedder, policy: FusionPolicy | None = None) -> None:
+        self._branches = branches
+        self._embedder = embedder
+        self._policy = policy or FusionPolicy()
+
+    async def search(self, *, tenant: str, query: str, limit: int) -> Sequence[Passage]:
+        """The best passages of one tenant, best first; empty when nothing is near enough.
+
+        Raises:
+            UnavailableError, OutageError: A branch or the embedding model did not answer. A half result is never returned.
+        """
+        if not query.strip() or limit < 1:
+            return []
+        lexical, dense = await self._both(tenant, query)
+        # An adapter that forgot its filter must not become an answer.
+        lexical = [found for found in lexical if found.tenant == tenant]
+        dense = [found for found in dense if found.tenant == tenant]
+        if not dense or max(found.score for found in dense) < self._policy.min_similarity:
+            return []
+        ranked = fuse({"lexical": lexical, "dense": dense}, self._policy)
+        return [_passage(found, score) for found, score in ranked if found.tenant == tenant][:limit]
+
+    async def _both(self, tenant: str, query: str) -> tuple[Sequence[_Found], Sequence[_Found]]:
+        found: dict[str, Sequence[_Found]] = {}
+
+        async def lexical() -> None:
+            found["lexical"] = await self._branches.lexical(tenant, query, BRANCH_LIMIT)
+
+        async def dense() -> None:
+            (vector,) = await self._embedder.embed([query])
+            found["dense"] = await self._branches.nearest(tenant, vector, BRANCH_LIMIT)
+
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(lexical)
+                group.start_soon(dense)
+        except ExceptionGroup as failures:
+            raise _worst(failures) from failures
+        return found["lexical"], found["dense"]
+
+
+def fuse(branches: Mapping[str, Sequence[_Found]], policy: FusionPolicy) -> list[tuple[_Found, float]]:
+    """Merge ranked lists: each place gives `weight / (60 + rank)`. Ties go to the article and ordinal, so order repeats.
+
+    Returns:
+        Each passage once, best first, `per_article` of an article at most.
+    """
+    weights = {"lexical": policy.lexical_weight, "dense": policy.dense_weight}
+    scores: dict[PassageId, float] = {}
+    passages: dict[PassageId, _Found] = {}
+    for branch, ranking in branches.items():
+        for rank, found in enumerate(ranking, start=1):
+            key = (found.article_id, found.ordinal)
+            passages.setdefault(key, found)
+            scores[key] = scores.get(key, 0.0) + weights[branch] / (RRF_C + rank)
+    best_first = sorted(scores, key=lambda key: (-scores[key], key))
+    return [(passages[key], scores[key]) for key in _at_most(best_first, policy.per_article)]
+
+
+def _at_most(keys: Sequence[PassageId], per_article: int) -> Iterator[PassageId]:
+    taken: Counter[str] = Counter()
+    for key in keys:
+        taken[key[0]] += 1
+        if taken[key[0]] <= per_article:
+            yield key
+
+
+def _worst(failures: ExceptionGroup[Exception]) -> Exception:
+    """The failure that decides: a bug before an outage, an outage before a failed call."""
+    leaves = [error for error in failures.exceptions if not isinstance(error, RetryableError)] or list(failures.exceptions)
+    return min(leaves, key=lambda error: isinstance(error, SluiceError))
+
+
+def _passage(found: _Found, score: float) -> Passage:
+    return Passage(
+        tenant=found.tenant,
+        article_id=found.article_id,
+        title=found.title,
+        title_path=found.title_path,
+        text=found.text,
+        revision=found.revision,
+        ordinal=found.ordinal,
+        url=found.url,
+        score=score,
+    )

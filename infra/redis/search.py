@@ -1,0 +1,334 @@
+"""Passages of help articles in Redis: full text and vectors, each search behind the tenant's tag.
+
+A tag compares without case and splits at commas, so the tenant goes in as the hex of a hash, and comes out as text.
+"""
+
+import hashlib
+import re
+import sys
+from array import array
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, Protocol, cast
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from infra.redis.client import Script, outages
+from infra.redis.keys import Keys
+from topics.errors import ConfigError, OutageError, UnavailableError
+
+MAX_QUERY_WORDS: Final = 64
+_WORD: Final = re.compile(r"[a-z0-9]+")
+# In this order: files -> file -> fil, shipping -> shipp -> ship, policies -> policie -> polici, as policy.
+_ENDINGS: Final = (
+    (re.compile(r"(?<=[a-z]{3})(?<!s)s$"), ""),
+    (re.compile(r"(?<=[a-z]{3})(?:ing|ed)$"), ""),
+    (re.compile(r"(?<=[a-z]{3})e$"), ""),
+    (re.compile(r"(?<=[a-z]{2})y$"), "i"),
+    (re.compile(r"([bdgmnprt])\1$"), r"\1"),
+)
+_FIELDS: Final = ("tenant_name", "article_id", "title", "title_path", "text", "revision", "ordinal", "url")
+_STOP_TEXT: Final = """
+a about after all also am an and any are as at be because been before being but by can could did do does doing down for
+from had has have having he her here him his how i if in into is it its just like may me might more most must my no nor
+not of on once only or our out over own please s same shall she should so some such t than that the their them then
+there these they this those through to too under until up us very was we were what when where which while who whom why
+will with would you your
+"""
+STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
+
+# KEYS: the article's card, what its passages' keys begin with. ARGV: revision, values a passage, then all fields and values.
+# The card remembers how many passages there are, so that all old ones go, whatever the new number is.
+_REPLACE: Final = """
+local known = redis.call('HMGET', KEYS[1], 'revision', 'passages')
+if known[1] and tonumber(known[1]) > tonumber(ARGV[1]) then return -1 end
+for ordinal = 0, tonumber(known[2] or '0') - 1 do redis.call('DEL', KEYS[2] .. ordinal) end
+local width = tonumber(ARGV[2])
+local count = (#ARGV - 2) / width
+for ordinal = 0, count - 1 do
+  redis.call('HSET', KEYS[2] .. ordinal, unpack(ARGV, 3 + ordinal * width, 2 + (ordinal + 1) * width))
+end
+redis.call('HSET', KEYS[1], 'revision', ARGV[1], 'passages', count)
+return count
+"""
+_REMOVE: Final = """
+local count = tonumber(redis.call('HGET', KEYS[1], 'passages') or '0')
+for ordinal = 0, count - 1 do redis.call('DEL', KEYS[2] .. ordinal) end
+redis.call('DEL', KEYS[1])
+return count
+"""
+
+
+class _StoredPassage(Protocol):
+    """What a passage must have to be stored."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def article_id(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def title_path(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def ordinal(self) -> int: ...
+    @property
+    def url(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that was found. `score`: BM25 of a lexical search, cosine similarity of a nearest search."""
+
+    tenant: str
+    article_id: str
+    title: str
+    title_path: str
+    text: str
+    revision: int
+    ordinal: int
+    url: str | None
+    score: float
+
+
+class RedisArticleIndex:
+    """Where passages are kept, and the two searches over them. `prepare` it once before use.
+
+    Args:
+        dimensions: Floats in a vector. Another number needs another prefix, and a new run over the articles topic.
+    """
+
+    def __init__(self, client: Redis, keys: Keys | None = None, *, dimensions: int = 384) -> None:
+        self._client = cast("Any", client)
+        self._keys = keys or Keys()
+        self._dimensions = dimensions
+        self._replace = Script(client, _REPLACE)
+        self._remove = Script(client, _REMOVE)
+
+    async def prepare(self) -> None:
+        """Create the index if there is none; any number of workers may do it at once.
+
+        Raises:
+            ConfigError: There is one for vectors of another length.
+            OutageError: Redis does not answer.
+        """
+        index = self._keys.article_index()
+        with _failures():
+            try:
+                await self._client.execute_command(*_create(index, self._keys.every_passage(), self._dimensions))
+            except ResponseError as error:
+                if "already exists" not in str(error):
+                    raise
+                await self._check_dimensions(index)
+
+    async def replace(
+        self, *, tenant: str, article_id: str, passages: Sequence[_StoredPassage], vectors: Sequence[Sequence[float]]
+    ) -> None:
+        """Swap all passages of an article in one step. `vectors[i]` belongs to `passages[i]`.
+
+        An older revision than the stored one changes nothing: a record that is replayed late does not win.
+
+        Raises:
+            ValueError: Lengths differ, or a passage is of another tenant or article. Nothing was stored.
+            OutageError: No answer. The article is as before or as asked, never between.
+        """
+        self._check(tenant, article_id, passages, vectors)
+        if not passages:
+            await self.remove(tenant=tenant, article_id=article_id)
+            return
+        rows = [_row(passage, vector) for passage, vector in zip(passages, vectors, strict=True)]
+        arguments = [passages[0].revision, len(rows[0]), *(value for row in rows for value in row)]
+        with _failures():
+            await self._replace(self._keys_of(tenant, article_id), arguments)
+
+    async def remove(self, *, tenant: str, article_id: str) -> int:
+        """Take an article out. Returns how many passages there were.
+
+        Raises:
+            OutageError: No answer. It is out or in, never between.
+        """
+        with _failures():
+            return int(await self._remove(self._keys_of(tenant, article_id)))
+
+    async def count(self) -> int:
+        """How many articles are in, over all tenants.
+
+        Raises:
+            OutageError: No answer.
+        """
+        with _failures():
+            return len([card async for card in self._client.scan_iter(match=self._keys.every_article(), count=1000)])
+
+    async def lexical(self, tenant: str, words: str, limit: int) -> Sequence[Hit]:
+        """Passages of the tenant that share words with a text, best first. Only its letters and digits reach the query.
+
+        Raises:
+            OutageError, UnavailableError: No answer, or a failed search.
+        """
+        terms = query_terms(words)
+        if not terms:
+            return []
+        query = f"@tenant:{{{tenant_tag(tenant)}}} @words:({'|'.join(terms)})"
+        return await self._search(query, "SCORER", "BM25STD", "WITHSCORES", *_fields(), "LIMIT", 0, limit)
+
+    async def nearest(self, tenant: str, vector: Sequence[float], limit: int) -> Sequence[Hit]:
+        """Passages of the tenant by cosine similarity, best first; the query's tag is applied before the distance.
+
+        Raises:
+            OutageError, UnavailableError: No answer, or a failed search.
+        """
+        query = f"(@tenant:{{{tenant_tag(tenant)}}})=>[KNN $count @vector $vector AS distance]"
+        parameters = ("PARAMS", 4, "count", limit, "vector", _blob(vector))
+        order = ("SORTBY", "distance", "ASC", "LIMIT", 0, limit)
+        return await self._search(query, *parameters, *order, *_fields("distance"))
+
+    async def _search(self, query: str, *options: Any) -> Sequence[Hit]:
+        with _failures():
+            reply = await self._client.execute_command("FT.SEARCH", self._keys.article_index(), query, *options, "DIALECT", 2)
+            return _hits(reply, scored="WITHSCORES" in options)
+
+    async def _check_dimensions(self, index: str) -> None:
+        found = _values_after("dim", await self._client.execute_command("FT.INFO", index))
+        if found != [str(self._dimensions)]:
+            raise ConfigError(f"search index {index} holds vectors of {found} floats, not {self._dimensions}: use a new prefix")
+
+    def _keys_of(self, tenant: str, article_id: str) -> Sequence[str]:
+        return [self._keys.article(tenant, article_id), self._keys.passages(tenant, article_id)]
+
+    def _check(self, tenant: str, article_id: str, passages: Sequence[_StoredPassage], vectors: Sequence[Sequence[float]]) -> None:
+        if len(passages) != len(vectors) or any(len(vector) != self._dimensions for vector in vectors):
+            raise ValueError(f"each passage needs a vector of {self._dimensions} floats")
+        if any((passage.tenant, passage.article_id) != (tenant, article_id) for passage in passages):
+            raise ValueError("a passage belongs to another tenant or article")
+        if [passage.ordinal for passage in passages] != list(range(len(passages))):
+            raise ValueError("passages must be numbered from 0")
+
+
+def tenant_tag(tenant: str) -> str:
+    """A tenant as a tag: 32 lower-case hex digits, which no tag rule changes."""
+    return hashlib.sha256(tenant.encode()).hexdigest()[:32]
+
+
+def query_terms(words: str) -> list[str]:
+    """The words of a text that say something, each once, in their order; nothing in them means anything to the query language."""
+    return list(dict.fromkeys(_significant(words)))[:MAX_QUERY_WORDS]
+
+
+@contextmanager
+def _failures() -> Generator[None]:
+    try:
+        with outages():
+            yield
+    except ResponseError as error:
+        if "no such index" in str(error).lower() or "unknown index" in str(error).lower():
+            raise OutageError("the search index is missing", code="search_index_missing") from error
+        raise UnavailableError("the search failed", code="search_failed") from error
+
+
+def _create(index: str, prefix: str, dimensions: int) -> Sequence[str | int]:
+    source = ("FT.CREATE", index, "ON", "HASH", "PREFIX", 1, prefix, "STOPWORDS", 0, "SCHEMA")
+    texts = ("tenant", "TAG", "words", "TEXT", "NOSTEM")
+    vector = ("vector", "VECTOR", "HNSW", 8, "TYPE", "FLOAT32", "DIM", dimensions, "DISTANCE_METRIC", "COSINE", "EF_RUNTIME", 100)
+    return (*source, *texts, *vector)
+
+
+def _fields(*more: str) -> Sequence[str | int]:
+    names = (*_FIELDS, *more)
+    return ("RETURN", len(names), *names)
+
+
+def _row(passage: _StoredPassage, vector: Sequence[float]) -> list[str | bytes | int]:
+    values: dict[str, str | bytes | int] = {
+        "tenant": tenant_tag(passage.tenant),
+        "tenant_name": passage.tenant,
+        "article_id": passage.article_id,
+        "title": passage.title,
+        "title_path": passage.title_path,
+        "text": passage.text,
+        # The server's own tokenizer does not split at line ends or underscores, so words are cut here as in a query.
+        # Headings stand twice: its BM25 ignores the weight of a field.
+        "words": " ".join(_significant(f"{passage.title_path}\n{passage.title_path}\n{passage.text}")),
+        "revision": passage.revision,
+        "ordinal": passage.ordinal,
+        "url": passage.url or "",
+        "vector": _blob(vector),
+    }
+    return [part for pair in values.items() for part in pair]
+
+
+def _significant(text: str) -> Iterator[str]:
+    return (_root(word) for word in _WORD.findall(text.lower()) if word not in STOP_WORDS)
+
+
+def _root(word: str) -> str:
+    """A word without common English endings, the same in passages and queries; it need not be a word.
+
+    The server's own stemming scores a word and its stem as two words, and a rare ending above the word itself.
+    """
+    for ending, instead in _ENDINGS:
+        word = ending.sub(instead, word)
+    return word
+
+
+def _blob(vector: Sequence[float]) -> bytes:
+    numbers = array("f", vector)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _hits(reply: Any, *, scored: bool) -> list[Hit]:
+    """Read both shapes of a search reply: the flat list of RESP2 and the map of RESP3."""
+    if isinstance(reply, Mapping):
+        found = {_text(name): value for name, value in cast("Mapping[Any, Any]", reply).items()}
+        rows = [{_text(name): value for name, value in row.items()} for row in found["results"]]
+        return [_hit(row["extra_attributes"], row.get("score")) for row in rows]
+    rows = list(cast("Sequence[Any]", reply))[1:]
+    width = 3 if scored else 2
+    return [_hit(rows[at + width - 1], rows[at + 1] if scored else None) for at in range(0, len(rows), width)]
+
+
+def _hit(fields: Any, score: Any) -> Hit:
+    pairs = cast("Mapping[Any, Any]", fields).items() if isinstance(fields, Mapping) else _pairs(fields)
+    values = {_text(name): _text(value) for name, value in pairs}
+    return Hit(
+        tenant=values["tenant_name"],
+        article_id=values["article_id"],
+        title=values["title"],
+        title_path=values["title_path"],
+        text=values["text"],
+        revision=int(values["revision"]),
+        ordinal=int(values["ordinal"]),
+        url=values["url"] or None,
+        score=1.0 - float(values["distance"]) if "distance" in values else float(_text(score)),
+    )
+
+
+def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _values_after(name: str, reply: Any) -> list[str]:
+    """Every value that follows `name` in a nested reply, whichever its shape."""
+    if isinstance(reply, Mapping):
+        return _values_after(name, [part for pair in cast("Mapping[Any, Any]", reply).items() for part in pair])
+    if not isinstance(reply, list | tuple):
+        return []
+    parts = list(cast("Sequence[Any]", reply))
+    here = [
+        _text(after)
+        for before, after in pairwise(parts)
+        if not isinstance(before, list | tuple | Mapping) and _text(before) == name
+    ]
+    return here + [value for part in parts for value in _values_after(name, part)]
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,67 @@
+"""An article index and an embedder in memory."""
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from flows.ports import Passage
+
+Score = Callable[[Passage, Sequence[float]], float]
+
+
+class WordEmbedder:
+    """Texts as unit vectors of their words, hashed to places: texts that share words are near."""
+
+    def __init__(self, *, dimensions: int = 64) -> None:
+        self.dimensions = dimensions
+        self.error: Exception | None = None
+        self.texts: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        if self.error:
+            raise self.error
+        self.texts += texts
+        return [self._vector(text) for text in texts]
+
+    def _vector(self, text: str) -> list[float]:
+        counts = [0.0] * self.dimensions
+        for word in re.findall(r"\w+", text.lower()):
+            counts[hashlib.sha256(word.encode()).digest()[0] % self.dimensions] += 1.0
+        length = math.hypot(*counts) or 1.0
+        return [count / length for count in counts]
+
+
+class MemoryIndex:
+    """Articles by tenant and id. `leaks` makes both searches forget their filter; `errors` fail a branch by its name."""
+
+    def __init__(self) -> None:
+        self.articles: dict[tuple[str, str], list[tuple[Passage, Sequence[float]]]] = {}
+        self.leaks = False
+        self.errors: dict[str, Exception] = {}
+
+    async def replace(
+        self, *, tenant: str, article_id: str, passages: Sequence[Passage], vectors: Sequence[Sequence[float]]
+    ) -> None:
+        known = self.articles.get((tenant, article_id))
+        if known and known[0][0].revision > passages[0].revision:
+            return
+        self.articles[(tenant, article_id)] = list(zip(passages, vectors, strict=True))
+
+    async def remove(self, *, tenant: str, article_id: str) -> int:
+        return len(self.articles.pop((tenant, article_id), []))
+
+    async def lexical(self, tenant: str, words: str, limit: int) -> Sequence[Passage]:
+        asked = set(re.findall(r"\w+", words.lower()))
+        return self._best("lexical", tenant, lambda passage, _: len(asked & set(re.findall(r"\w+", passage.text.lower()))), limit)
+
+    async def nearest(self, tenant: str, vector: Sequence[float], limit: int) -> Sequence[Passage]:
+        return self._best("nearest", tenant, lambda _, other: sum(a * b for a, b in zip(vector, other, strict=True)), limit)
+
+    def _best(self, branch: str, tenant: str, score: Score, limit: int) -> Sequence[Passage]:
+        if branch in self.errors:
+            raise self.errors[branch]
+        rows = [row for (owner, _), rows in self.articles.items() if owner == tenant or self.leaks for row in rows]
+        found = [replace(passage, score=float(score(passage, vector))) for passage, vector in rows]
+        return sorted((hit for hit in found if hit.score > 0), key=lambda hit: -hit.score)[:limit]

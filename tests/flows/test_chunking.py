@@ -1,0 +1,133 @@
+"""Articles in pieces: nothing lost, nothing too long, nothing cut inside a character."""
+
+import re
+
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.chunking import OVERLAP_TOKENS, PASSAGE_TOKENS, chunk, clip, count_tokens
+
+FAMILY = "👩‍👩‍👧"
+CLUSTERS = [
+    FAMILY,
+    "👍🏽",
+    "🏳️‍🌈",
+    "🇩🇪",
+    "e\u0301",
+    "ש\u05b0",
+    "각",
+    "❤️",
+    "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+    "a",
+    "漢",
+]
+WORDS = st.sampled_from(["refund", "card", "Grüße", "שלום", "\u202eabc\u202c", "x" * 300, "end.", "漢字漢字", *CLUSTERS])
+GAPS = st.sampled_from([" ", " ", " ", "", "\n", "\n\n", "\r\n", "\t", "  "])
+BODIES = st.lists(st.tuples(WORDS, GAPS), max_size=120).map(lambda parts: "".join(word + gap for word, gap in parts))
+
+
+def visible(text: str) -> str:
+    return re.sub(r"\s", "", text)
+
+
+@settings(max_examples=150, deadline=None)
+@given(BODIES)
+def test_every_visible_character_is_in_a_passage_in_order(body: str) -> None:
+    pieces = chunk("", body, passage_tokens=40, overlap_tokens=0)
+    assert visible("".join(piece.text for piece in pieces)) == visible(body)
+    assert [piece.ordinal for piece in pieces] == list(range(len(pieces)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(BODIES, st.integers(20, 80))
+def test_no_passage_is_longer_than_allowed(body: str, limit: int) -> None:
+    for piece in chunk("Title", body, passage_tokens=limit, overlap_tokens=limit // 8):
+        assert count_tokens(piece.text) <= limit
+        assert piece.text.strip()
+
+
+@settings(max_examples=150, deadline=None)
+@given(BODIES, st.integers(12, 60))
+def test_no_character_is_cut(body: str, limit: int) -> None:
+    body = body.replace("\r\n", "\n")
+    clusters = set(regex.findall(r"\X", body))
+    for piece in [chunk_.text for chunk_ in chunk("", body, passage_tokens=limit, overlap_tokens=3)] + [clip(body, limit)]:
+        assert set(regex.findall(r"\X", piece)) <= clusters
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=300), st.text(max_size=2_000))
+def test_any_text_gives_the_same_passages_again(title: str, body: str) -> None:
+    assert chunk(title, body) == chunk(title, body)
+
+
+@settings(max_examples=100, deadline=None)
+@given(BODIES, st.integers(1, 60))
+def test_a_clip_is_a_beginning_and_short_enough(text: str, limit: int) -> None:
+    short = clip(text, limit)
+    assert text.startswith(short)
+    assert count_tokens(short) <= max(limit, 8)
+
+
+@pytest.mark.parametrize("cluster", [cluster for cluster in CLUSTERS if len(cluster) > 1])
+@pytest.mark.parametrize("before", range(8))
+def test_a_long_cluster_is_whole_wherever_the_cut_falls(cluster: str, before: int) -> None:
+    body = "x" * before + cluster * 40
+    text = "".join(piece.text for piece in chunk("", body, passage_tokens=12, overlap_tokens=0))
+    assert text == body
+    for piece in chunk("", body, passage_tokens=12, overlap_tokens=0):
+        assert set(regex.findall(r"\X", piece.text)) <= {"x", cluster}
+
+
+def test_headings_make_sections_with_their_path() -> None:
+    body = "intro\n# Refunds\nhow\n## Cards ##\ncards\n### Deep\ndeep\n## Cash\ncash"
+    assert [(piece.title_path, piece.text) for piece in chunk("Refunds", body)] == [
+        ("Refunds", "intro"),
+        ("Refunds", "how"),
+        ("Refunds > Cards", "cards"),
+        ("Refunds > Cards > Deep", "deep"),
+        ("Refunds > Cash", "cash"),
+    ]
+
+
+def test_a_comment_in_a_code_block_is_no_heading() -> None:
+    body = "```sh\n# not a heading\n~~~\n# nor this\n```\n# Heading\ntext"
+    assert [piece.title_path for piece in chunk("T", body)] == ["T", "T > Heading"]
+
+
+def test_html_is_read_as_text_with_headings() -> None:
+    body = "<h1>Big</h1><p>One &amp; two</p><script>alert(1)</script><h2>Small</h2><ul><li>a<li>b</ul>x<br>y"
+    assert [(piece.title_path, piece.text.split()) for piece in chunk("T", body)] == [
+        ("T > Big", ["One", "&", "two"]),
+        ("T > Big > Small", ["a", "b", "x", "y"]),
+    ]
+
+
+def test_text_with_angle_brackets_is_not_taken_for_html() -> None:
+    body = "if a < b and c > d use List<String> or <placeholder>"
+    assert [piece.text for piece in chunk("T", body)] == [body]
+
+
+def test_a_body_without_text_leaves_the_title() -> None:
+    assert [piece.text for piece in chunk("Title", " \n")] == ["Title"]
+    assert chunk("", "") == []
+
+
+def test_paragraphs_stay_together_when_they_fit() -> None:
+    first, second = ("word " * 120).strip(), ("other " * 100).strip()
+    assert [piece.text for piece in chunk("T", f"{first}\n\n{second}")] == [first, second]
+
+
+def test_the_overlap_is_little() -> None:
+    body = " ".join(f"w{number}" for number in range(2_000))
+    pieces = chunk("T", body)
+    words = sum(len(piece.text.split()) for piece in pieces)
+    assert 2_000 <= words < 2_000 * 1.15
+    assert OVERLAP_TOKENS < PASSAGE_TOKENS / 8
+
+
+def test_right_to_left_marks_and_joiners_stay() -> None:
+    body = f"\u202eשלח\u202c {FAMILY} Grüße\u200d"
+    assert [piece.text for piece in chunk("T", body)] == [body]

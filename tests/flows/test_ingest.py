@@ -1,0 +1,64 @@
+"""Articles on their way into the index and out of it."""
+
+import pytest
+
+from flows.ingest import index_article, retire_article
+from tests.fakes.article_index import MemoryIndex, WordEmbedder
+from topics.errors import UnavailableError
+from topics.events import ArticlePublished, ArticleRetired
+
+BODY = "Refunds take five days.\n\n# Cards\nCards are refunded at once."
+
+
+def article(body: str = BODY, *, revision: int = 1, title: str = "Refunds") -> ArticlePublished:
+    return ArticlePublished(article_id="a1", title=title, body=body, url="https://x.example/a1", revision=revision)
+
+
+async def test_an_article_is_kept_in_passages_with_its_source() -> None:
+    index, embedder = MemoryIndex(), WordEmbedder()
+    assert await index_article(article(revision=3), tenant="acme", embedder=embedder, index=index) == 2
+    passages = [passage for passage, _ in index.articles["acme", "a1"]]
+    assert [(passage.ordinal, passage.title_path) for passage in passages] == [(0, "Refunds"), (1, "Refunds > Cards")]
+    assert {(passage.tenant, passage.title, passage.url, passage.revision) for passage in passages} == {
+        ("acme", "Refunds", "https://x.example/a1", 3)
+    }
+
+
+async def test_a_vector_knows_where_its_passage_stands() -> None:
+    embedder = WordEmbedder()
+    await index_article(article(), tenant="acme", embedder=embedder, index=MemoryIndex())
+    assert embedder.texts[1] == "Refunds > Cards\nCards are refunded at once."
+
+
+async def test_running_again_changes_nothing() -> None:
+    index, embedder = MemoryIndex(), WordEmbedder()
+    await index_article(article(), tenant="acme", embedder=embedder, index=index)
+    before = dict(index.articles)
+    await index_article(article(), tenant="acme", embedder=embedder, index=index)
+    assert index.articles == before
+
+
+async def test_an_embedder_that_fails_leaves_the_article_as_it_was() -> None:
+    index, embedder = MemoryIndex(), WordEmbedder()
+    await index_article(article(), tenant="acme", embedder=embedder, index=index)
+    before = dict(index.articles)
+    embedder.error = UnavailableError("down")
+    with pytest.raises(UnavailableError):
+        await index_article(article("new", revision=2), tenant="acme", embedder=embedder, index=index)
+    assert index.articles == before
+
+
+async def test_an_article_without_any_text_is_taken_out() -> None:
+    index, embedder = MemoryIndex(), WordEmbedder()
+    await index_article(article(), tenant="acme", embedder=embedder, index=index)
+    assert await index_article(article(" ", title="", revision=2), tenant="acme", embedder=embedder, index=index) == 0
+    assert index.articles == {}
+
+
+async def test_a_retired_article_is_gone_for_its_tenant_only() -> None:
+    index, embedder = MemoryIndex(), WordEmbedder()
+    for tenant in ("acme", "other"):
+        await index_article(article(), tenant=tenant, embedder=embedder, index=index)
+    assert await retire_article(ArticleRetired(article_id="a1"), tenant="acme", index=index) == 2
+    assert await retire_article(ArticleRetired(article_id="a1"), tenant="acme", index=index) == 0
+    assert list(index.articles) == [("other", "a1")]
