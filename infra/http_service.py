@@ -16,6 +16,11 @@ import httpx
 from topics.errors import RateLimitedError, RejectedError, TimedOutError, UnavailableError
 
 MAX_CONNECTIONS: Final = 200
+
+# Not as many as connections: the pool looks at every idle one, by several system calls, for every request. Measured with 50
+# calls at once: 3.2 ms of CPU a call with 200 idle ones allowed, 1.8 ms with 20.
+MAX_IDLE_CONNECTIONS: Final = 20
+
 CONNECT_TIMEOUT_S: Final = 5.0
 
 # Below the idle time of common servers (5 s and up): a request sent into a connection that the server is closing has an
@@ -25,9 +30,11 @@ KEEP_ALIVE_S: Final = 3.0
 _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.ProxyError)
 
 
-def open_client(*, max_connections: int = MAX_CONNECTIONS) -> httpx.AsyncClient:
+def open_client(*, max_connections: int = MAX_CONNECTIONS, max_idle_connections: int = MAX_IDLE_CONNECTIONS) -> httpx.AsyncClient:
     """A pooled client for tool services; its owner closes it. Proxies from the environment are not used."""
-    limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=KEEP_ALIVE_S)
+    limits = httpx.Limits(
+        max_connections=max_connections, max_keepalive_connections=max_idle_connections, keepalive_expiry=KEEP_ALIVE_S
+    )
     return httpx.AsyncClient(limits=limits, trust_env=False, follow_redirects=False)
 
 

@@ -1,15 +1,18 @@
 """The shop's tools: their classes, what they send, and that the model's view fits the published one."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
 
 from flows.agent.tools import Tool, ToolContext
-from flows.ports import Retriever
+from flows.ports import Retriever, ToolService
 from flows.toolsets.retail import CALL_TIMEOUT_S, toolset
+from infra.http_service import HttpToolService, open_client
 from infra.local.back_office.retail import OPERATIONS
+from infra.local.back_office.server import running
 from infra.local.data import datasets
 from tests.fakes.shop import AWAY
 
@@ -78,8 +81,8 @@ class RecordingService:
         return "it ran"
 
 
-def context(service: RecordingService, *, key: str | None = "k") -> ToolContext:
-    return ToolContext(tenant="acme", user_id="ann", idempotency_key=key, service=service, retriever=cast("Retriever", None))
+def context(service: ToolService, *, tenant: str = "acme", key: str | None = "k") -> ToolContext:
+    return ToolContext(tenant=tenant, user_id="ann", idempotency_key=key, service=service, retriever=cast("Retriever", None))
 
 
 @each_tool
@@ -149,3 +152,20 @@ def test_each_task_of_the_data_set_fits_the_tools() -> None:
     for task in datasets.retail_tasks("test"):
         for action in task.actions:
             toolset.by_name[action.name].arguments.model_validate(action.arguments)
+
+
+async def test_tasks_done_with_the_tools_over_http_end_as_the_data_set_says(tmp_path: Path) -> None:
+    tasks = datasets.retail_tasks("test")[:12]
+    async with running(tmp_path, seed=datasets.retail_seed()) as url, open_client() as client:
+        service = HttpToolService(url, client)
+        for task in tasks:
+            for number, action in enumerate(task.actions):
+                tool = toolset.by_name[action.name]
+                key = None if tool.effect == "READ" else f"{task.task_id}/{number}"
+                await tool.run(context(service, tenant=task.task_id, key=key), action.arguments)
+            changes = (await client.get(f"{url}/v1/{task.task_id}/changes")).json()
+            assert [(row["table"], row["key"]) for row in changes] == sorted(
+                (change.table, change.key) for change in task.expected_changes
+            )
+            statuses = {row["key"]: row["after"].get("status") for row in changes}
+            assert statuses == {change.key: change.after.get("status") for change in task.expected_changes}
