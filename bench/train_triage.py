@@ -6,6 +6,7 @@ python -m bench.train_triage TRAIN.csv TEST.csv OUT.npz    (the files of banking
 import argparse
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ RATE = 30.0
 MOMENTUM = 0.9
 DECAY = 1e-5
 
-Matrix = NDArray[np.float32]
+Matrix = NDArray[Any]
 
 
 def read(path: Path) -> tuple[list[str], list[str]]:

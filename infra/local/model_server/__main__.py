@@ -24,7 +24,14 @@ def main() -> None:
 def quiet_config(server: ModelServer, *, host: str, port: int) -> uvicorn.Config:
     """How the server runs: only errors are logged, and scripted drops are none."""
     config = uvicorn.Config(
-        server, host=host, port=port, log_level="error", access_log=False, backlog=4096, timeout_graceful_shutdown=2
+        server,
+        host=host,
+        port=port,
+        log_level="error",
+        access_log=False,
+        backlog=4096,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=2,
     )
     logging.getLogger("uvicorn.error").addFilter(_is_no_scripted_drop)
     return config

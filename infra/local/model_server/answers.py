@@ -5,12 +5,14 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from infra.local.model_server import words
 
 CANNOT_ANSWER: Final = "I cannot answer that from the articles I have."
 MAX_SENTENCES: Final = 3
+MIN_SENTENCE_CHARS: Final = 20
 MAX_SENTENCE_CHARS: Final = 400
 KEEP_FROM_BEST: Final = 0.6
 
@@ -34,43 +36,57 @@ def read_passages(text: str) -> list[Passage]:
     return [Passage(int(head[1]), head[2].strip(), text[head.end() : end].strip()) for head, end in zip(heads, ends, strict=False)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    """A sentence with what its score needs."""
+
+    text: str
+    words: frozenset[str]
+    length: int
+
+
 def answer(question: str, passages: Sequence[Passage]) -> str:
     """One to three sentences of the passages, each followed by its marker; or that it cannot be answered.
 
     A sentence scores by the rare words it shares with the question, its heading's words counting half. Words are compared,
     not vectors: encoding every sentence would cost a quarter of a second an answer.
     """
-    asked = set(words.content_words(question))
-    candidates = [(passage, sentence) for passage in passages for sentence in _sentences(passage)]
-    weights = _rarity([words.content_words(sentence) for _, sentence in candidates])
+    asked = frozenset(words.content_words(question))
+    candidates = [(passage, sentence) for passage in passages for sentence in _sentences(passage.text)]
+    weights = _rarity([sentence for _, sentence in candidates], asked)
     scored = [(_score(asked, passage, sentence, weights), index) for index, (passage, sentence) in enumerate(candidates)]
     scored.sort(key=lambda pair: (-pair[0], pair[1]))
-    if not scored or not _is_about(asked, candidates[scored[0][1]]):
+    if not scored or not _is_about(asked, *candidates[scored[0][1]]):
         return CANNOT_ANSWER
     best = [index for score, index in scored[:MAX_SENTENCES] if score >= KEEP_FROM_BEST * scored[0][0]]
-    return " ".join(f"{candidates[index][1]} [{candidates[index][0].number}]" for index in sorted(best))
+    return " ".join(f"{candidates[index][1].text} [{candidates[index][0].number}]" for index in sorted(best))
 
 
-def _sentences(passage: Passage) -> list[str]:
-    found = [_MARKER.sub("", sentence) for sentence in words.sentences(passage.text)]
-    return list(dict.fromkeys(s for s in found if 20 <= len(s) <= MAX_SENTENCE_CHARS)) or found[:1]
+@lru_cache(maxsize=4096)
+def _sentences(text: str) -> tuple[_Sentence, ...]:
+    found = [_MARKER.sub("", sentence) for sentence in words.sentences(text)]
+    kept = list(dict.fromkeys(s for s in found if MIN_SENTENCE_CHARS <= len(s) <= MAX_SENTENCE_CHARS)) or found[:1]
+    spoken = [words.content_words(sentence) for sentence in kept]
+    return tuple(_Sentence(text, frozenset(own), len(own)) for text, own in zip(kept, spoken, strict=True))
 
 
-def _rarity(sentences: Sequence[list[str]]) -> dict[str, float]:
-    seen = Counter(word for sentence in sentences for word in set(sentence))
+@lru_cache(maxsize=4096)
+def _heading_words(heading: str) -> frozenset[str]:
+    return frozenset(words.content_words(heading))
+
+
+def _rarity(sentences: Sequence[_Sentence], asked: frozenset[str]) -> dict[str, float]:
+    seen = Counter(word for sentence in sentences for word in asked & sentence.words)
     return {word: math.log(1 + len(sentences) / count) for word, count in seen.items()}
 
 
-def _score(asked: set[str], passage: Passage, sentence: str, weights: dict[str, float]) -> float:
-    spoken = words.content_words(sentence)
-    heading = asked & set(words.content_words(passage.heading))
-    own = sum(weights.get(word, 0.0) for word in asked & set(spoken))
-    lent = sum(weights.get(word, 1.0) for word in heading) / 2
-    return (own + lent) / (1 + math.log(1 + len(spoken) / 20)) / (1 + 0.05 * (passage.number - 1))
+def _score(asked: frozenset[str], passage: Passage, sentence: _Sentence, weights: dict[str, float]) -> float:
+    own = sum(weights[word] for word in sorted(asked & sentence.words))
+    lent = sum(weights.get(word, 1.0) for word in sorted(asked & _heading_words(passage.heading))) / 2
+    return (own + lent) / (1 + math.log(1 + sentence.length / 20)) / (1 + 0.05 * (passage.number - 1))
 
 
-def _is_about(asked: set[str], candidate: tuple[Passage, str]) -> bool:
+def _is_about(asked: frozenset[str], passage: Passage, sentence: _Sentence) -> bool:
     """One shared word for a question of one or two, two up to ten, else three."""
-    passage, sentence = candidate
-    shared = asked & set(words.content_words(f"{passage.heading} {sentence}"))
+    shared = asked & (sentence.words | _heading_words(passage.heading))
     return len(shared) >= (1 if len(asked) <= 2 else 2 if len(asked) <= 10 else 3)

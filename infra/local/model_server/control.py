@@ -1,4 +1,17 @@
-"""The control endpoints: a test scripts the server and reads what it was asked."""
+"""The control endpoints: a test scripts the server and reads what it was asked.
+
+| endpoint | body |
+| --- | --- |
+| POST /control/faults | a `Fault` or a list of them |
+| POST /control/replies | a `ScriptedReply` or a list of them |
+| POST /control/pace | a `Pace`, for all chat requests that begin from now on |
+| POST /control/limit | a `Limit`, for chat and embeddings together |
+| POST /control/brain | a `Manner` |
+| POST /control/reset | nothing; the scripts, the journal and all settings are as at the start |
+| GET /control/requests | answers with the journal and the numbers of requests in flight |
+
+A request meets, in this order: a scripted delay, a hang, the rate limit or a scripted status, then its reply.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -48,21 +48,19 @@ class SentenceEncoder:
         """One vector a text, in their order; only the first 256 tokens of a text count."""
         found = self._recall(texts)
         missing = [text for text in dict.fromkeys(texts) if text not in found]
-        if missing:
+        if len(missing) == 1:
+            found |= await anyio.to_thread.run_sync(self._encode, missing, limiter=self._thread)
+        elif missing:
             encoded = await anyio.to_thread.run_sync(self._tokenize, missing, limiter=self._thread)
             for turn in _turns(encoded):
                 found |= await anyio.to_thread.run_sync(self._run_all, turn, limiter=self._thread)
-            self._remember((text, found[text]) for text in missing)
+        self._remember((text, found[text]) for text in missing)
         return [found[text] for text in texts]
 
     def embed_now(self, texts: Sequence[str]) -> list[Vector]:
         """As `embed`, on the calling thread and past the cache."""
-        found = self._run_all(_runs(self._tokenize(list(dict.fromkeys(texts)))))
+        found = self._encode(list(dict.fromkeys(texts)))
         return [found[text] for text in texts]
-
-    def count_tokens(self, text: str) -> int:
-        """How many tokens of a text count."""
-        return len(self._tokenizer.encode(text).ids)
 
     def _recall(self, texts: Sequence[str]) -> dict[str, Vector]:
         known = [text for text in texts if text in self._cache]
@@ -74,6 +72,9 @@ class SentenceEncoder:
         self._cache.update(vectors)
         while len(self._cache) > self._cache_texts:
             self._cache.popitem(last=False)
+
+    def _encode(self, texts: list[str]) -> dict[str, Vector]:
+        return self._run_all(_runs(self._tokenize(texts)))
 
     def _tokenize(self, texts: list[str]) -> list[tuple[str, list[int]]]:
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
