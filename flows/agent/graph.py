@@ -102,7 +102,7 @@ class AgentGraph:
         # `next` may be empty in an open step, and async durability may lose the turn that ordered a write: hence sync.
         parts = self._graph.astream(
             cast("Any", step),
-            self._config(context.thread),
+            self._config(context.thread, fence=context.fence),
             context=context,
             stream_mode=["messages"],
             durability="sync",
@@ -118,9 +118,11 @@ class AgentGraph:
         """Answer interrupts, by their ids, and run on."""
         return self.run(Command(resume=answers), context)
 
-    def _config(self, thread: ThreadRef) -> RunnableConfig:
+    def _config(self, thread: ThreadRef, *, fence: int | None = None) -> RunnableConfig:
+        # A checkpointer that knows fences refuses writes under an older one.
+        fenced = {} if fence is None else {"fence": fence}
         return {
-            "configurable": {"thread_id": thread.checkpoint_id, self._strict_key: True},
+            "configurable": {"thread_id": thread.checkpoint_id, self._strict_key: True, **fenced},
             "metadata": {"tenant": thread.tenant, "thread": thread.thread_id},
             "tags": [thread.tenant],
             "recursion_limit": self._recursion_limit,

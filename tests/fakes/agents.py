@@ -87,6 +87,7 @@ class World:
     limits: AgentLimits = field(default_factory=AgentLimits)
     tools: tuple[Tool, ...] = TOOLS
     fence: int = 0
+    told: list[Payload] = field(default_factory=list)
 
     def agent(self) -> Agent:
         return Agent(
@@ -103,7 +104,7 @@ class World:
 
     async def ask(self, text: str = "hello", *, query_id: str = "q1", thread: ThreadRef = THREAD) -> list[Payload]:
         self.fence += 1
-        return await _all(self.agent().ask(thread, query_id=query_id, text=text, user_id="u-9", fence=self.fence))
+        return await self._all(self.agent().ask(thread, query_id=query_id, text=text, user_id="u-9", fence=self.fence))
 
     async def resume(
         self, request: ApprovalRequested | str, decision: str = "approve", *, thread: ThreadRef = THREAD, **more: Any
@@ -111,11 +112,19 @@ class World:
         approval_id = request if isinstance(request, str) else request.approval_id
         verdict = Verdict.model_validate({"decision_id": f"d:{approval_id}", "decision": decision, "approver": "kim", **more})
         self.fence += 1
-        return await _all(self.agent().resume(thread, approval_id=approval_id, verdict=verdict, fence=self.fence))
+        return await self._all(self.agent().resume(thread, approval_id=approval_id, verdict=verdict, fence=self.fence))
 
     async def cancel(self, *, query_id: str | None, thread: ThreadRef = THREAD) -> list[Payload]:
         self.fence += 1
-        return await _all(self.agent().cancel(thread, query_id=query_id, reason="not wanted", fence=self.fence))
+        return await self._all(self.agent().cancel(thread, query_id=query_id, reason="not wanted", fence=self.fence))
+
+    async def _all(self, payloads: AsyncIterator[Payload]) -> list[Payload]:
+        """Collect one run, and keep in `told` what was published before it died."""
+        run: list[Payload] = []
+        async for payload in payloads:
+            run.append(payload)
+            self.told.append(payload)
+        return run
 
     async def messages(self, thread: ThreadRef = THREAD) -> list[Any]:
         saved = await self.saver.aget({"configurable": {"thread_id": thread.checkpoint_id}})
@@ -123,10 +132,6 @@ class World:
 
     def effects(self) -> list[tuple[str, dict[str, Any]]]:
         return [(operation, arguments) for _tenant, operation, arguments in self.service.effects]
-
-
-async def _all(payloads: AsyncIterator[Payload]) -> list[Payload]:
-    return [payload async for payload in payloads]
 
 
 def only(kind: type[PayloadT], payloads: list[Payload]) -> list[PayloadT]:

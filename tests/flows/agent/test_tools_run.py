@@ -1,6 +1,7 @@
 """How tools run: behind the ledger, in the asker's name, with errors a model may read."""
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from flows.agent.tools import ToolContext, tool
@@ -163,22 +164,24 @@ async def test_a_toolset_must_leave_the_search_its_name():
 
 
 async def test_a_tool_that_is_away_does_not_cut_off_the_effect_beside_it():
-    begun, may_land = anyio.Event(), anyio.Event()
+    begun, failed = anyio.Event(), anyio.Event()
 
     @tool(effect="IRREVERSIBLE")
     async def slow_wire(context: ToolContext) -> str:
         """Send money, slowly, where nobody can look."""
         begun.set()
-        await may_land.wait()
+        await failed.wait()
+        for _ in range(50):
+            await anyio.lowlevel.checkpoint()
         return await context.service.call("wire", {}, tenant=context.tenant)
 
     @tool(effect="READ")
     async def away(context: ToolContext) -> str:  # noqa: ARG001 the shape of every tool
         """Be away, once."""
-        if may_land.is_set():
+        if failed.is_set():
             return "here"
         await begun.wait()
-        may_land.set()
+        failed.set()
         raise UnavailableError("away")
 
     world = _world(call(("c1", "slow_wire", {}), ("c2", "away", {})), say("Done."), tools=(slow_wire, away))
