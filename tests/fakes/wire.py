@@ -42,17 +42,19 @@ def sse_reply(events: Sequence[Any], *, done: bool = True, **kwargs: Any) -> Rep
 
 @dataclass
 class Wire:
-    """`replies` are given in order, the last one for ever. `requests` are the JSON bodies that came."""
+    """`replies` are given in order, the last one for ever. `requests` are the JSON bodies that came; `connections` are open now."""
 
     url: str = ""
     replies: list[Reply] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
+    connections: int = 0
 
     def answer(self, *replies: Reply) -> None:
         self.replies[:] = replies
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection. A client that left is no error."""
+        self.connections += 1
         with closing(writer):
             try:
                 self.requests.append(await _read_json(reader))
@@ -66,6 +68,8 @@ class Wire:
                     await reader.read()
             except (ConnectionError, asyncio.IncompleteReadError):
                 return
+            finally:
+                self.connections -= 1
 
 
 async def _read_json(reader: asyncio.StreamReader) -> dict[str, Any]:

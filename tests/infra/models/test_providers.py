@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
+import anyio
 import pytest
 from langchain_core.callbacks import AsyncCallbackHandler
 from langchain_core.messages import AIMessageChunk, RemoveMessage
+from langchain_core.runnables import ConfigurableField
 from pydantic import BaseModel
 
 from infra.models.providers import ProviderChatModel, chat_model
@@ -186,6 +188,37 @@ async def test_a_connection_lost_in_the_stream_is_an_error_after_the_pieces(serv
     with pytest.raises(UnavailableError):
         await read()
     assert "".join(pieces) == "Dear "
+
+
+async def test_a_reader_that_leaves_closes_the_connection(server: Wire, model: ProviderChatModel) -> None:
+    server.answer(sse_reply([chunk({"content": "Dear "})], done=False, stall=True))
+    async with aclosing(model.astream("hello")) as pieces:  # type: ignore[type-var]
+        assert (await anext(pieces)).text == "Dear "
+        assert server.connections == 1
+    with anyio.fail_after(2):
+        while server.connections:
+            await anyio.sleep(0.001)
+
+
+async def test_a_call_that_is_cancelled_closes_the_connection_and_stays_cancelled(server: Wire, model: ProviderChatModel) -> None:
+    server.answer(Reply(b"", cut=True, stall=True))
+    async with anyio.create_task_group() as group:
+        group.start_soon(model.ainvoke, "hello")
+        with anyio.fail_after(2):
+            while not server.requests:
+                await anyio.sleep(0.001)
+        group.cancel_scope.cancel()
+    with anyio.fail_after(2):
+        while server.connections:
+            await anyio.sleep(0.001)
+
+
+async def test_the_model_name_can_be_chosen_at_call_time(server: Wire, model: ProviderChatModel) -> None:
+    server.answer(json_reply(completion()))
+    chosen = model.configurable_fields(model_name=ConfigurableField(id="model"))
+    await chosen.ainvoke("hello", {"configurable": {"model": "big"}})
+    await chosen.ainvoke("hello")
+    assert [request["model"] for request in server.requests] == ["big", "m"]
 
 
 async def test_a_server_that_is_not_there_is_unavailable() -> None:
