@@ -317,9 +317,10 @@ async def test_reasoning_blocks_are_no_text(server: Wire, model: ProviderChatMod
     assert (await model.ainvoke("hello")).text == "Hello"
 
 
-async def test_tool_calls_without_an_index_are_not_lost(server: Wire, model: ProviderChatModel) -> None:
-    calls = [{"id": "c1", "type": "function", "function": {"name": "refund", "arguments": '{"cents": 1}'}}]
-    server.answer(sse_reply([chunk({"tool_calls": calls}), chunk({}, finish="tool_calls")]))
+async def test_tool_calls_without_an_index_are_put_together(server: Wire, model: ProviderChatModel) -> None:
+    first = [{"id": "c1", "type": "function", "function": {"name": "refund", "arguments": '{"cents"'}}]
+    rest = [{"function": {"arguments": ": 1}"}}]
+    server.answer(sse_reply([chunk({"tool_calls": first}), chunk({"tool_calls": rest}), chunk({}, finish="tool_calls")]))
     bound = model.bind_tools([{"type": "function", "function": {"name": "refund", "parameters": {"type": "object"}}}])
     whole = await streamed(bound)
     assert [(call["name"], call["args"]) for call in whole.tool_calls] == [("refund", {"cents": 1})]
