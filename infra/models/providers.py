@@ -205,7 +205,7 @@ def _keep_only_real_refusal(message: BaseMessage) -> None:
 def _mended_delta(chunk: dict[str, Any]) -> dict[str, Any]:
     """The delta of a chunk's first choice, in place: never null, each tool call with an index and a function.
 
-    The stock client drops the finish reason of a null delta, and all tool calls of a delta when one has no index.
+    The stock client drops the finish reason of a null delta, and cannot join the pieces of a tool call without an index.
     """
     structured = cast("dict[str, Any]", chunk.get("chunk") or {})
     choices = cast("list[dict[str, Any]]", chunk.get("choices") or structured.get("choices") or [])
