@@ -54,6 +54,7 @@ class Settings(BaseSettings):
     toolsets: dict[str, str] = Field(default_factory=dict, description="tenant -> toolset, where it is not the default one")
 
     slots: int = Field(default=200, ge=1, le=10_000)
+    ingestion_slots: int = Field(default=6, ge=1, le=10_000)  # a batch of tickets, or one article, each
     batch_size: int = Field(default=32, ge=1, le=1000)
     triage_concurrency: int = Field(default=8, ge=1, le=1000)
     max_buffered_records: int = Field(default=512, ge=1)
@@ -75,7 +76,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Put what `sluice up` wrote below the environment."""
         del dotenv_settings, file_secret_settings
-        return init_settings, env_settings, _Endpoints(settings_cls, env_settings)
+        return init_settings, env_settings, _Endpoints(settings_cls, init_settings, env_settings)
 
     def kafka(self) -> KafkaConnection:
         """How to reach the cluster."""
@@ -99,9 +100,9 @@ class Settings(BaseSettings):
 class _Endpoints(PydanticBaseSettingsSource):
     """Where the running embedded stack listens."""
 
-    def __init__(self, settings_cls: type[BaseSettings], environment: PydanticBaseSettingsSource) -> None:
+    def __init__(self, settings_cls: type[BaseSettings], *stronger: PydanticBaseSettingsSource) -> None:
         super().__init__(settings_cls)
-        self._environment = environment
+        self._stronger = stronger
 
     def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
         """Unused: values are read as a whole."""
@@ -109,7 +110,8 @@ class _Endpoints(PydanticBaseSettingsSource):
         return None, field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        folder = Path(self._environment().get("data_dir", self.settings_cls.model_fields["data_dir"].default))
+        named = (source().get("data_dir") for source in self._stronger)
+        folder = Path(next((one for one in named if one), self.settings_cls.model_fields["data_dir"].default))
         try:
             return json.loads((folder / ENDPOINTS_FILE).read_bytes())
         except FileNotFoundError:

@@ -172,7 +172,7 @@ def _runtime(parts: Parts, name: str, routes: tuple[Route, ...]) -> Runtime:
     catalogue = Catalogue(settings.topic_prefix)
     group = f"{settings.group_prefix}.{name}"
     config = RuntimeConfig(
-        slots=settings.slots,
+        slots=settings.ingestion_slots if name == "ingestion" else settings.slots,
         max_buffered_records=settings.max_buffered_records,
         handler_timeout_s=settings.handler_timeout_s,
         drain_s=settings.drain_s,

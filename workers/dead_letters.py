@@ -20,6 +20,7 @@ from topics.records import Headers, OutboundRecord, RawRecord
 MAX_REPLAYS: Final = 5
 
 State = Literal["open", "replayed", "discarded", "exhausted"]
+STATES: Final[tuple[State, ...]] = ("open", "replayed", "discarded", "exhausted")
 
 
 @dataclass(frozen=True, slots=True)

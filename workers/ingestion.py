@@ -12,13 +12,14 @@ from topics.events import ArticlePublished, ArticleRetired, Payload, TicketOpene
 async def handle_tickets(
     events: Sequence[Event[Payload]], *, triage: Triage
 ) -> AsyncGenerator[tuple[Event[Payload], Payload | Exception]]:
-    """Triage the new tickets of a batch. A closed or erased one asks no model; nothing of it is kept here."""
-    opened = {event.claim_id: event for event in events if isinstance(event.payload, TicketOpened)}
-    tickets = [
-        (claim_id, event.tenant, event.payload) for claim_id, event in opened.items() if isinstance(event.payload, TicketOpened)
-    ]
-    async for claim_id, result in triage.triage(tickets):
-        yield opened[claim_id], result
+    """Triage the new tickets of a batch. A closed or erased one asks no model; nothing of it is kept here.
+
+    A batch holds the heads of lanes, so no two of its events share a key.
+    """
+    by_key = {event.key: event for event in events}
+    opened = [(event.key, event.payload) for event in events if isinstance(event.payload, TicketOpened)]
+    async for key, outcome in triage.triage(opened):
+        yield by_key[key], outcome
 
 
 async def handle_article(event: Event[Payload], *, embedder: Embedder, index: ArticleIndex) -> AsyncGenerator[Payload]:

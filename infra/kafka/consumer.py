@@ -142,7 +142,7 @@ class GroupConsumer:
 
     async def _begin(self, partition: ClientPartition) -> None:
         """A partition that this group never committed: apply the rule for new groups, and say so."""
-        _log.warning("no_committed_position", group=self._group, partition=str(partition), reads_from=self._new_group_reads_from)
+        _log.debug("no_committed_position", group=self._group, partition=str(partition), reads_from=self._new_group_reads_from)
         seek = self._client.seek_to_beginning if self._new_group_reads_from == "earliest" else self._client.seek_to_end
         try:
             await seek(partition)

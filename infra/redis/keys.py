@@ -99,6 +99,10 @@ class Keys:
         """An article's card: its revision, and how many passages it has."""
         return f"{self.prefix}:article:{{{encode(tenant)}:{encode(article_id)}}}"
 
+    def every_article(self) -> str:
+        """A pattern for the cards of all articles."""
+        return f"{self.prefix}:article:*"
+
     def passages(self, tenant: str, article_id: str) -> str:
         """What the keys of an article's passages begin with; the ordinal follows."""
         return f"{self.every_passage()}{{{encode(tenant)}:{encode(article_id)}}}:"

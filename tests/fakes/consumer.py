@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterable
 
 import anyio
+import anyio.lowlevel
 
 from infra.kafka.consumer import RebalanceListener, TopicPartition
 from topics.records import RawRecord
@@ -39,7 +40,7 @@ class MemoryConsumer:
         return batches
 
     async def commit(self, positions: dict[TopicPartition, int]) -> bool:
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         if self._rng.random() < self.refuse_commits or not set(positions) <= set(self._positions):
             return False
         self.committed |= positions

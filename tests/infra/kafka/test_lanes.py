@@ -119,7 +119,7 @@ class LanesAgainstAModel(RuleBasedStateMachine):
         self.now += step
 
     @rule(odd=st.booleans())
-    def drop(self, odd: bool) -> None:  # noqa: FBT001 -- drawn by hypothesis
+    def drop(self, odd: bool) -> None:
         dropped = set(self.lanes.drop(lambda item: item % 2 == odd))
         for key, items in self.model.items():
             kept = [i for n, i in enumerate(items) if not (i % 2 == odd and not (n == 0 and key in self.running))]

@@ -1,0 +1,5 @@
+"""`python -m workers`: the same as `sluice`."""
+
+from workers.cli import main
+
+main()

@@ -1,0 +1,153 @@
+"""`sluice dead`: look into dead letters, send them back, or discard them."""
+
+import getpass
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from infra.settings import load_settings
+from topics.errors import RejectedError
+from workers import dead_letters
+from workers.cli import output
+from workers.cli.output import JsonOption
+from workers.dead_letters import DeadLetter, Filter, ReplayRefusedError, State
+from workers.operations import Operations
+
+app = typer.Typer(help="Look into dead letters, send them back, or discard them.", no_args_is_help=True)
+
+Ids = Annotated[list[str] | None, typer.Argument(help="Dead-letter ids; all that match the filters when left out.")]
+Reason = Annotated[str | None, typer.Option(help="Only this reason code.")]
+Tenant = Annotated[str | None, typer.Option(help="Only this tenant's.")]
+Topic = Annotated[str | None, typer.Option(help="Only from this topic.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; write nothing.")]
+
+
+@app.command("list")
+def list_(
+    reason: Reason = None,
+    tenant: Tenant = None,
+    topic: Topic = None,
+    every: Annotated[bool, typer.Option("--all", help="Also those that were replayed or discarded.")] = False,  # noqa: FBT002
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """List dead letters, oldest first."""
+
+    async def show() -> None:
+        states: Sequence[State] = dead_letters.STATES if every else ("open", "exhausted")
+        found = dead_letters.select(await _operations().load(), Filter((), reason, tenant, topic), states=states)
+        if as_json:
+            output.print_json([_plain(letter) for letter in found])
+        elif not found:
+            output.console.print("No dead letters.")
+        else:
+            rows = [
+                (one.id, one.reason, one.tenant, f"{one.topic}/{one.partition}/{one.offset}", one.state, one.replays)
+                for one in found
+            ]
+            output.print_table(("id", "reason", "tenant", "from", "state", "replays"), rows)
+
+    output.run(show, as_json=as_json)
+
+
+@app.command()
+def show(letter_id: Annotated[str, typer.Argument(help="The dead letter's id.")], *, as_json: JsonOption = False) -> None:
+    """Show one dead letter: why, and what the record holds."""
+
+    async def tell() -> None:
+        found = dead_letters.select(await _operations().load(), Filter((letter_id,)), states=dead_letters.STATES)
+        if not found:
+            raise RejectedError(f"no dead letter {letter_id}", code="unknown")
+        facts = _plain(found[0]) | _content(found[0])
+        if as_json:
+            output.print_json(facts)
+        else:
+            output.print_table(("what", "value"), [(name, value) for name, value in facts.items() if value not in {"", None}])
+
+    output.run(tell, as_json=as_json)
+
+
+@app.command()
+def replay(
+    ids: Ids = None,
+    reason: Reason = None,
+    tenant: Tenant = None,
+    topic: Topic = None,
+    rate: Annotated[float, typer.Option(min=0.1, max=10_000, help="At most so many a second.")] = 50.0,
+    dry_run: DryRun = False,  # noqa: FBT002 -- a flag of the command line
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Send dead letters back to where they came from. Running it again, or twice at once, adds nothing."""
+
+    async def send() -> None:
+        outcome = await _operations().replay(_wanted(ids, reason, tenant, topic), rate_per_s=rate, dry_run=dry_run)
+        _report("replayed", outcome.done, outcome.refused, dry_run=dry_run, as_json=as_json)
+        if outcome.refused:
+            raise ReplayRefusedError(f"{len(outcome.refused)} refused: {'; '.join(outcome.refused[:5])}")
+
+    output.run(send, as_json=as_json)
+
+
+@app.command()
+def discard(
+    ids: Ids = None,
+    reason: Reason = None,
+    tenant: Tenant = None,
+    topic: Topic = None,
+    because: Annotated[str, typer.Option(help="Why they are given up; kept with your name.")] = "",
+    dry_run: DryRun = False,  # noqa: FBT002 -- a flag of the command line
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Give dead letters up, with a reason."""
+
+    async def write() -> None:
+        ids_given_up = await _operations().discard(_wanted(ids, reason, tenant, topic), reason=because, dry_run=dry_run)
+        _report("discarded", ids_given_up, [], dry_run=dry_run, as_json=as_json)
+
+    output.run(write, as_json=as_json)
+
+
+def _operations() -> Operations:
+    return Operations(load_settings(), operator=getpass.getuser())
+
+
+def _wanted(ids: list[str] | None, reason: str | None, tenant: str | None, topic: str | None) -> Filter:
+    if not ids and not any((reason, tenant, topic)):
+        raise ReplayRefusedError("name dead letters, or a filter: --reason, --tenant, --topic", code="nothing_named")
+    return Filter(tuple(ids or ()), reason, tenant, topic)
+
+
+def _report(verb: str, ids: list[str], refused: list[str], *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        output.print_json({verb: ids, "refused": refused, "dry_run": dry_run})
+    else:
+        output.console.print(f"{len(ids)} {'would be ' if dry_run else ''}{verb}")
+
+
+def _plain(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "id": letter.id,
+        "state": letter.state,
+        "reason": letter.reason,
+        "message": letter.message,
+        "exception": letter.exception,
+        "tenant": letter.tenant,
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "group": letter.group,
+        "first_failed_at": dead_letters.instant(letter.first_failed_at_ms),
+        "last_failed_at": dead_letters.instant(letter.last_failed_at_ms),
+        "replays": letter.replays,
+    }
+
+
+def _content(letter: DeadLetter) -> dict[str, Any]:
+    def text(value: bytes | None) -> str | None:
+        return None if value is None else value.decode(errors="backslashreplace")
+
+    headers = [[name, text(value)] for name, value in letter.original_headers]
+    return {"key": text(letter.record.key), "value": text(letter.record.value), "headers": headers}

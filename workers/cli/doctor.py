@@ -1,0 +1,112 @@
+"""`sluice doctor`: is everything there that workers need, and set as it must be?"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import anyio
+
+from infra.kafka import provision
+from infra.models.embeddings import ProviderEmbedder
+from infra.models.providers import chat_model
+from infra.redis.client import check_server, connect
+from infra.redis.keys import Keys
+from infra.settings import Settings, load_settings
+from topics.catalogue import Catalogue
+from topics.errors import ConfigError, SluiceError
+from workers.cli import output
+from workers.cli.output import JsonOption
+from workers.toolsets import load_toolset
+
+CHECK_WITHIN_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found."""
+
+    check: str
+    ok: bool
+    detail: str
+
+
+def doctor(*, as_json: JsonOption = False) -> None:
+    """Check settings, Kafka, topics, Redis, the model and the toolsets. Changes nothing but a probe key."""
+
+    async def examine() -> None:
+        settings = load_settings()
+        findings = [await _run(name, check, settings) for name, check in CHECKS.items()]
+        if as_json:
+            output.print_json([asdict(finding) for finding in findings])
+        else:
+            rows = [("[green]ok[/green]" if one.ok else "[red]wrong[/red]", one.check, one.detail) for one in findings]
+            output.print_table(("", "check", "detail"), rows)
+        wrong = [finding.check for finding in findings if not finding.ok]
+        if wrong:
+            raise ConfigError(f"not ready: {', '.join(wrong)}")
+
+    output.run(examine, as_json=as_json)
+
+
+async def _run(name: str, check: Callable[[Settings], Awaitable[str]], settings: Settings) -> Finding:
+    try:
+        with anyio.fail_after(CHECK_WITHIN_S):
+            return Finding(name, ok=True, detail=await check(settings))
+    except SluiceError as error:
+        return Finding(name, ok=False, detail=str(error))
+    except TimeoutError:
+        return Finding(name, ok=False, detail=f"no answer within {CHECK_WITHIN_S:g} s")
+
+
+async def _topics(settings: Settings) -> str:
+    steps = await provision.plan(settings.kafka(), Catalogue(settings.topic_prefix))
+    missing = [step.topic for step in steps if step.action == "create"]
+    if missing:
+        raise ConfigError(f"{len(missing)} topics are missing ({missing[0]}, ...): run `sluice topics apply`")
+    return f"every topic is there at {settings.kafka_bootstrap}"
+
+
+async def _redis(settings: Settings) -> str:
+    redis = connect(settings.redis_url, timeout_s=5.0, max_connections=4)
+    try:
+        warnings = await check_server(redis, keys=Keys(settings.redis_prefix))
+    finally:
+        await redis.aclose()
+    return "; ".join(warnings) or "modules, append-only file and eviction policy are right"
+
+
+async def _model(settings: Settings) -> str:
+    model = chat_model(
+        base_url=settings.model_base_url,
+        api_key=settings.model_api_key.get_secret_value(),
+        model=settings.model_name,
+        timeout_s=CHECK_WITHIN_S,
+    )
+    try:
+        await model.ainvoke("Say ok.")
+    finally:
+        await model.aclose()
+    return f"{settings.model_name} answers at {settings.model_base_url}"
+
+
+async def _embeddings(settings: Settings) -> str:
+    embedder = ProviderEmbedder(
+        base_url=settings.model_base_url,
+        api_key=settings.model_api_key.get_secret_value(),
+        model=settings.embedding_model,
+        timeout_s=CHECK_WITHIN_S,
+        dimensions=settings.embedding_dimensions,
+    )
+    try:
+        await embedder.embed(["ok"])
+    finally:
+        await embedder.aclose()
+    return f"{settings.embedding_model} gives {settings.embedding_dimensions} floats"
+
+
+async def _toolsets(settings: Settings) -> str:
+    names = sorted({settings.toolset, *settings.toolsets.values()})
+    return "; ".join(f"{name}: {len(load_toolset(name).tools)} tools" for name in names)
+
+
+CHECKS: Final = {"topics": _topics, "redis": _redis, "model": _model, "embeddings": _embeddings, "toolsets": _toolsets}

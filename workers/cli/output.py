@@ -1,0 +1,67 @@
+"""How commands speak: people's text on a terminal, one JSON value with `--json`, one sentence for an error."""
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, NoReturn, cast
+
+import anyio
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from topics.errors import ConfigError, SluiceError
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+
+def run(task: Callable[[], Awaitable[None]], *, as_json: bool = False) -> None:
+    """Run a command to its end; a known error becomes one sentence and an exit code: 2 for settings and servers, else 1."""
+    try:
+        anyio.run(task)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except (SluiceError, BaseExceptionGroup) as error:
+        known = _known(error)
+        if known is None:
+            raise
+        fail(known, as_json=as_json)
+
+
+def fail(error: SluiceError, *, as_json: bool = False) -> NoReturn:
+    """Say what is wrong and exit."""
+    if as_json:
+        print_json({"error": {"code": error.reason_code, "message": str(error)}})
+    else:
+        errors.print(f"[red]sluice:[/red] {error}", soft_wrap=True, markup=True)
+    raise typer.Exit(2 if isinstance(error, ConfigError) else 1)
+
+
+def _known(error: BaseException) -> SluiceError | None:
+    """The one known error in it; of several, the others happened because of the first. None when there is a bug among them."""
+    if isinstance(error, SluiceError):
+        return error
+    if not isinstance(error, BaseExceptionGroup):
+        return None  # a bug: its traceback is the answer
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    inside = [_known(one) for one in group.exceptions]
+    return inside[0] if all(inside) else None
+
+
+def print_json(value: Any) -> None:
+    """One value on one line."""
+    sys.stdout.write(json.dumps(value, default=str, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
+    """A table that fits its content."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")  # an id that is cut off cannot be copied
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console.print(table)
