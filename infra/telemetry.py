@@ -23,5 +23,7 @@ def configure_logging(level: str, *, json: bool = True) -> None:
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    # A worker's log shows what its clients struggle with; a command's errors reach its user as a sentence anyway.
+    quiet = logging.CRITICAL if number >= logging.ERROR else logging.ERROR
     for name in ("aiokafka", "faststream", "httpx", "openai"):
-        logging.getLogger(name).setLevel(max(number, logging.ERROR))
+        logging.getLogger(name).setLevel(quiet)

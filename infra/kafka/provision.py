@@ -1,14 +1,17 @@
 """Reconcile a cluster with the catalogue: what is missing, what differs, and the change that mends it."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
+import anyio
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError
 
 from infra.kafka.connection import KafkaConnection
 from topics.catalogue import Catalogue, TopicSpec
 from topics.errors import ConfigError, OutageError
+
+SHOWN_WITHIN_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +40,17 @@ async def plan(connection: KafkaConnection, catalogue: Catalogue) -> list[Step]:
 
 
 async def apply(connection: KafkaConnection, catalogue: Catalogue, *, replication_factor: int) -> list[Step]:
-    """Create what is missing and raise partitions. Running it twice, or in two places at once, does no harm.
+    """Create what is missing and raise partitions, and return when the cluster shows it. Running it twice does no harm.
 
     Raises:
         ConfigError: The cluster cannot be reached, or refuses the change.
+        OutageError: The change was taken but does not show in time.
     """
     async with _Admin(connection) as admin:
         steps = _steps(await admin.partitions(), catalogue)
         await admin.create([step for step in steps if step.action == "create"], catalogue, replication_factor)
         await admin.grow([step for step in steps if step.action == "add_partitions"])
+        await admin.wait_for({step.topic: step.partitions for step in steps if step.action != "too_many_partitions"})
         return steps
 
 
@@ -83,13 +88,23 @@ class _Admin:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
+    async def wait_for(self, wanted: dict[str, int]) -> None:
+        """Return when every topic has its partitions: a topic that was just made is not known everywhere at once."""
+        with anyio.move_on_after(SHOWN_WITHIN_S):
+            while True:
+                found = await self.partitions()
+                if all(found.get(topic, 0) >= partitions for topic, partitions in wanted.items()):
+                    return
+                await anyio.sleep(0.1)
+        raise OutageError(f"the new topics do not show within {SHOWN_WITHIN_S:g} s")
+
     async def partitions(self) -> dict[str, int]:
-        """Topics of the cluster and how many partitions each has."""
+        """Topics of the cluster and how many partitions with a leader each has."""
         try:
             topics = await self._client.describe_topics()
         except KafkaError as error:
             raise OutageError(f"the cluster does not list its topics: {error}") from error
-        return {topic["topic"]: len(topic["partitions"]) for topic in topics if not topic["error_code"]}
+        return {topic["topic"]: _led(topic["partitions"]) for topic in topics if not topic["error_code"]}
 
     async def create(self, steps: list[Step], catalogue: Catalogue, replication_factor: int) -> None:
         """Create topics; one that exists by now is fine."""
@@ -111,6 +126,10 @@ class _Admin:
                 await self._client.create_partitions({step.topic: NewPartitions(step.partitions)})
             except KafkaError as error:
                 raise ConfigError(f"topic {step.topic} cannot get more partitions: {error}") from error
+
+
+def _led(partitions: list[dict[str, Any]]) -> int:
+    return sum(1 for partition in partitions if not partition.get("error_code") and partition.get("leader", 0) >= 0)
 
 
 def _check(topic: str, response: Any) -> None:

@@ -73,20 +73,19 @@ async def _from_now_on(client: Any) -> AsyncGenerator[RawRecord]:
 @asynccontextmanager
 async def _assigned(connection: KafkaConnection, topics: Sequence[str]) -> AsyncGenerator[tuple[Any, list[ClientPartition]]]:
     client: Any = AIOKafkaConsumer(
-        **connection.client_options(), enable_auto_commit=False, auto_offset_reset="earliest", isolation_level="read_committed"
+        *topics,  # outside a group this assigns every partition of theirs
+        **connection.client_options(),
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
     )
     try:
         await client.start()
-        partitions = [ClientPartition(topic, number) for topic in topics for number in await _partitions(client, topic)]
-        client.assign(partitions)
     except KafkaError as error:
         await client.stop()
         raise ConfigError(f"Kafka at {connection.bootstrap} cannot be read: {_brief(error)}") from error
-    except ConfigError:
-        await client.stop()
-        raise
     try:
-        yield client, partitions
+        yield client, _all_partitions(client, topics)
     except KafkaError as error:
         raise OutageError(f"the broker does not answer: {type(error).__name__}") from error
     finally:
@@ -94,12 +93,12 @@ async def _assigned(connection: KafkaConnection, topics: Sequence[str]) -> Async
             await client.stop()
 
 
-async def _partitions(client: Any, topic: str) -> list[int]:
-    await client.topics()
-    numbers = client.partitions_for_topic(topic)
-    if not numbers:
-        raise ConfigError(f"topic {topic} does not exist; `sluice topics apply` creates it")
-    return sorted(numbers)
+def _all_partitions(client: Any, topics: Sequence[str]) -> list[ClientPartition]:
+    partitions: list[ClientPartition] = sorted(client.assignment())
+    missing = set(topics) - {partition.topic for partition in partitions}
+    if missing:
+        raise ConfigError(f"topic {', '.join(sorted(missing))} does not exist; `sluice topics apply` creates it")
+    return partitions
 
 
 def _brief(error: KafkaError) -> str:

@@ -49,21 +49,28 @@ async def hosted(
         kafka_port=kafka_port,
         redis_port=redis_port,
     ) as stack:
-        endpoints = stack.endpoints
-        known = {
-            "kafka_bootstrap": endpoints.kafka_bootstrap,
-            "kafka_idempotent": endpoints.broker != "tansu",  # Tansu has no idempotent producer
-            "redis_url": endpoints.redis_url,
-            "model_base_url": endpoints.model_base_url,
-            "back_office_url": endpoints.back_office_url,
-            **settings,
-        }
-        file = data_dir / ENDPOINTS_FILE
-        file.write_text(json.dumps(known, indent=2))
         try:
-            loaded = load_settings(data_dir=data_dir)
-            catalogue = Catalogue(loaded.topic_prefix)
-            await provision.apply(loaded.kafka(), catalogue, replication_factor=loaded.replication_factor)
-            yield Host(stack, loaded, data_dir)
+            yield await furnish(stack, data_dir, **settings)
         finally:
-            file.unlink(missing_ok=True)
+            (data_dir / ENDPOINTS_FILE).unlink(missing_ok=True)
+
+
+async def furnish(stack: Stack, data_dir: Path, **settings: Any) -> Host:
+    """Write a folder's endpoints and make its topics. A stack may serve several folders, told apart by their prefixes.
+
+    Raises:
+        ConfigError: A setting is wrong, or the topics cannot be made.
+    """
+    endpoints = stack.endpoints
+    known = {
+        "kafka_bootstrap": endpoints.kafka_bootstrap,
+        "kafka_idempotent": endpoints.broker != "tansu",  # Tansu has no idempotent producer
+        "redis_url": endpoints.redis_url,
+        "model_base_url": endpoints.model_base_url,
+        "back_office_url": endpoints.back_office_url,
+        **settings,
+    }
+    (data_dir / ENDPOINTS_FILE).write_text(json.dumps(known, indent=2))
+    loaded = load_settings(data_dir=data_dir)
+    await provision.apply(loaded.kafka(), Catalogue(loaded.topic_prefix), replication_factor=loaded.replication_factor)
+    return Host(stack, loaded, data_dir)

@@ -17,6 +17,7 @@ from infra.redis.client import connect
 from infra.redis.keys import Keys
 from infra.redis.search import RedisArticleIndex
 from topics.catalogue import ANSWERS, OUTCOMES, QUERIES, REQUESTS, TRIAGE
+from topics.errors import ConfigError
 from topics.events import ArticlePublished, QueryAsked, TicketOpened
 from topics.records import OutboundRecord
 from workers import dead_letters
@@ -67,13 +68,20 @@ async def play(data_dir: Path | None, *, broker: Literal["tansu", "apache-kafka"
     """
     began_s = time.monotonic()
     with TemporaryDirectory(prefix="sluice-demo-") as folder:
-        async with _stage(data_dir or Path(folder), broker, say) as stage:
+        async with _stage(_empty(data_dir or Path(folder)), broker, say) as stage:
             for number, act in enumerate(ACTS, start=1):
                 say(f"[bold]{number}/{len(ACTS)}[/bold] {(act.__doc__ or '').strip()}")
                 await act(stage)
             await _account(stage)
             stage.report.seconds = round(time.monotonic() - began_s, 1)
             return stage.report
+
+
+def _empty(folder: Path) -> Path:
+    """The demo's ids are always the same, so it must start from nothing: what is known already is not done again."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is not empty, and the demo starts from nothing: name another folder")
+    return folder
 
 
 @asynccontextmanager
