@@ -1,28 +1,84 @@
 """Every command, on one screen."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
 
 from topics.errors import SluiceError
-from workers.cli import approvals, contract, dead, doctor, messages, output, stack, topics
+from workers.cli import output
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command lives. Its module is loaded when it is called: the model client alone takes seconds to import."""
+
+    module: str
+    attribute: str
+    help: str
+
+    def load(self, name: str) -> Any:
+        """Import the command, or the group of commands."""
+        found = getattr(import_module(self.module), self.attribute)
+        return get_group(found) if isinstance(found, typer.Typer) else get_command(_alone(name, found))
+
+
+COMMANDS: Final = {
+    "demo": Place(
+        "workers.cli.stack",
+        "demo",
+        "Show the whole job in about two minutes: triage, answers, approvals, dead letters, and a killed worker.",
+    ),
+    "up": Place("workers.cli.stack", "up", "Start the embedded stack and the workers."),
+    "worker": Place("workers.cli.stack", "worker", "Run workers in this process."),
+    "topics": Place("workers.cli.topics", "app", "Compare the cluster's topics with the catalogue, and mend the difference."),
+    "publish": Place("workers.cli.messages", "publish", "Publish events to an input topic."),
+    "ask": Place("workers.cli.messages", "ask", "Ask the agent and stream its answer."),
+    "approvals": Place("workers.cli.approvals", "app", "See what waits for a person, and decide."),
+    "dead": Place("workers.cli.dead", "app", "Look into dead letters, send them back, or discard them."),
+    "doctor": Place("workers.cli.doctor", "doctor", "Check settings, Kafka, topics, Redis, the model and the toolsets."),
+    "asyncapi": Place("workers.cli.contract", "asyncapi", "Print the AsyncAPI document of every topic."),
+}
+
+
+class LoadedWhenCalled(TyperGroup):
+    """Lists commands by their lines above, and imports only the one that is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Put the real command in the place of its line."""
+        name = args[0]
+        if name in COMMANDS:
+            self.commands[name] = COMMANDS[name].load(name)
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
     name="sluice",
+    cls=LoadedWhenCalled,
     help="AI support-ticket work on Kafka, with a gate wherever a person must say yes.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(stack.demo)
-app.command("up")(stack.up)
-app.command("worker")(stack.worker)
-app.add_typer(topics.app, name="topics")
-app.command("publish")(messages.publish)
-app.command("ask")(messages.ask)
-app.add_typer(approvals.app, name="approvals")
-app.add_typer(dead.app, name="dead")
-app.command("doctor")(doctor.doctor)
-app.command("asyncapi")(contract.asyncapi)
+
+
+def _alone(name: str, command: Callable[..., None]) -> typer.Typer:
+    holder = typer.Typer(add_completion=False)
+    holder.command(name)(command)
+    return holder
+
+
+def _line() -> None:
+    """Stand for a command in the list."""
+
+
+for _name, _place in COMMANDS.items():
+    app.command(_name, help=_place.help)(_line)
 
 
 def main() -> None:
