@@ -1,7 +1,7 @@
 """Where effects happen: one task per allowed call, behind the ledger."""
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -21,6 +21,8 @@ READ_FAILED: Final = "The tool failed."
 NOT_AS_APPROVED: Final = "Not run: the call is not what was approved."
 IN_DOUBT: Final = "The outcome is unknown: an earlier try was cut off. It was not tried again; a person must check what happened."
 CUT: Final = "\n(The rest was cut off.)"
+
+Lookup = Callable[[ToolContext], Awaitable[str | None]]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -111,21 +113,31 @@ class Execute:
         if claim.state == "in_doubt" and tool.effect == "IRREVERSIBLE":
             if tool.lookup is None:
                 return Ran(IN_DOUBT, "in_doubt")
-            found = await _in_time(tool.lookup(context), tool.timeout_s)
+            found = await self._find(tool.lookup, tool, context)
             if found is not None:
-                text = self._bounded(found)
-                await ledger.finish(key, result=text, ok=True)
-                return Ran(text)
+                await ledger.finish(key, result=found.text, ok=found.status == "ok")
+                return found
         ran = await self._run(tool, context, arguments)
         await ledger.finish(key, result=ran.text, ok=ran.status == "ok")
         return ran
+
+    async def _find(self, lookup: Lookup, tool: Tool, context: ToolContext) -> Ran | None:
+        """What a keyed call came to, by the tool's own word; None when it never ran."""
+        try:
+            found = await _in_time(lookup(context), tool.timeout_s)
+        except ToolRefusedError as refusal:
+            return self._refused(refusal)
+        return None if found is None else Ran(self._bounded(found))
+
+    def _refused(self, refusal: ToolRefusedError) -> Ran:
+        return Ran(self._bounded(str(refusal)) or "The tool refused the call.", "error")
 
     async def _run(self, tool: Tool, context: ToolContext, arguments: Arguments) -> Ran:
         typed = {name: getattr(arguments, name) for name in type(arguments).model_fields}
         try:
             return Ran(self._bounded(await _in_time(tool.run(context, typed), tool.timeout_s)))
         except ToolRefusedError as refusal:
-            return Ran(self._bounded(str(refusal)) or "The tool refused the call.", "error")
+            return self._refused(refusal)
         except (RetryableError, OutageError, HaltError):
             raise
         except Exception as error:  # noqa: BLE001 a tool's bug is the model's to read and not the record's to die of

@@ -20,7 +20,7 @@ class AgentLimits:
     history_tokens: int = 16_000
     delta_interval_s: float = 0.05
     tool_result_chars: int = 16_000
-    passages_per_search: int = 5
+    passages_per_search: int = 8
 
 
 @dataclass(frozen=True, slots=True)

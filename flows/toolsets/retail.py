@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from flows.agent.tools import ToolContext, Toolset, tool
+from flows.agent.tools import ToolContext, ToolRefusedError, Toolset, tool
 
 # Below the tools' own bound, so that the service's typed answer about the effect comes before a plain cancellation.
 CALL_TIMEOUT_S: Final = 15.0
@@ -24,6 +24,7 @@ NewItemIds = Annotated[
 PaymentMethodId = Annotated[
     str, Field(description="The id of one of the user's payment methods, for example 'credit_card_0000000'.")
 ]
+REFUSAL: Final = "Error:"
 CancelReason = Literal["no longer needed", "ordered by mistake"]
 
 INSTRUCTIONS: Final = """\
@@ -169,7 +170,8 @@ async def modify_pending_order_payment(context: ToolContext, *, order_id: OrderI
 
 
 async def _lookup(context: ToolContext) -> str | None:
-    return await context.service.lookup(_key(context), tenant=context.tenant, timeout_s=LOOKUP_TIMEOUT_S)
+    found = await context.service.lookup(_key(context), tenant=context.tenant, timeout_s=LOOKUP_TIMEOUT_S)
+    return None if found is None else _accepted(found)
 
 
 @tool(effect="IRREVERSIBLE", lookup=_lookup)
@@ -239,13 +241,26 @@ toolset: Final = Toolset(
 
 
 async def _read(context: ToolContext, operation: str, arguments: Mapping[str, Any]) -> str:
-    return await context.service.call(operation, arguments, tenant=context.tenant, timeout_s=CALL_TIMEOUT_S)
+    return _accepted(await context.service.call(operation, arguments, tenant=context.tenant, timeout_s=CALL_TIMEOUT_S))
 
 
 async def _change(context: ToolContext, operation: str, arguments: Mapping[str, Any]) -> str:
-    return await context.service.call(
-        operation, arguments, tenant=context.tenant, idempotency_key=_key(context), timeout_s=CALL_TIMEOUT_S
+    return _accepted(
+        await context.service.call(
+            operation, arguments, tenant=context.tenant, idempotency_key=_key(context), timeout_s=CALL_TIMEOUT_S
+        )
     )
+
+
+def _accepted(text: str) -> str:
+    """The service's text, unless it is a refusal.
+
+    Raises:
+        ToolRefusedError: It begins with `Error:`; nothing changed.
+    """
+    if text.startswith(REFUSAL):
+        raise ToolRefusedError(text)
+    return text
 
 
 def _key(context: ToolContext) -> str:
