@@ -1,0 +1,33 @@
+"""P1, P2, P3, P9 over the whole system: query, tool calls, approvals, resume."""
+
+import pytest
+
+from infra.local.data import datasets
+from workers.demo.end_states import same_changes
+
+pytestmark = [pytest.mark.story, pytest.mark.timeout(240)]
+
+ON_KAFKA = 25
+
+
+async def test_retail_tasks_end_in_exactly_the_state_that_the_data_gives(servers, staffed, world_in, record_property):
+    tasks = datasets.retail_tasks()
+    tasks = tasks if servers.kind == "tansu" else [task for task in tasks if task.expected_changes][:ON_KAFKA]
+    async with world_in(staffed) as world, world.deciding():
+        tenants = {task.task_id: world.tenant(task.task_id) for task in tasks}
+        for task in tasks:
+            await world.ask(tenants[task.task_id], task.instruction, thread=task.task_id, user=task.user_id)
+        await world.until_ended(within_s=180)
+        await world.until_answered()
+
+        wrong = []
+        for task in tasks:
+            found = (await world.http.get(f"{servers.back_office}/v1/{tenants[task.task_id]}/changes")).json()
+            if not same_changes(found, task):
+                wrong.append((task.task_id, found, task.expected_changes))
+        assert wrong == []
+        assert len(world.witness.accepted) == len(world.witness.requests) == len(world.witness.executed)
+        assert {one.status for one in world.witness.executed.values()} == {"ok"}
+        assert not [one for one in world.asked if not world.witness.streams[one].is_true()]
+        record_property("tasks", len(tasks))
+        record_property("approvals", len(world.witness.requests))
