@@ -114,13 +114,25 @@ class Board:
         if self.gate.outage(until_s=self.clock.monotonic_s() + delay_s, reason=str(error)):
             _log.error("outage_began", group=self.group, why=str(error))
 
+    def open_gate(self) -> None:
+        """A dependency that was down answers again."""
+        if self.gate.succeeded():
+            _log.info("outage_ended", group=self.group)
+            self.notify()
+
     async def until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask until there is an answer. An outage slows intake; it loses nothing and spends no attempt (P7)."""
+        waited = False
         while True:
             try:
-                return await ask()
+                answer = await ask()
             except OutageError as error:
+                waited = True
                 await self.sit_out(error)
+                continue
+            if waited:
+                self.open_gate()
+            return answer
 
     async def sit_out(self, error: OutageError) -> None:
         """Shut the gate and wait a moment."""

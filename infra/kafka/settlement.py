@@ -77,8 +77,7 @@ class Settlement:
 
     def _done(self, work: Work) -> None:
         board = self._board
-        if board.gate.succeeded():
-            _log.info("outage_ended", group=board.group)
+        board.open_gate()
         board.counters.handled += 1
         self._flood.ended(dead=False)
         self._settle(work, "done")
@@ -134,14 +133,18 @@ class Settlement:
     async def _bury(self, work: Work, death: Death) -> None:
         """Write the dead letter, however long that takes: the offset waits until the broker has it (P6, P10)."""
         board = self._board
+        waited = False
         while work.assignment.live:
             try:
                 await self._dead_letters.bury(work.record, death)
             except OutageError as error:
+                waited = True
                 _log.error("dead_letter_not_acknowledged", position=work.record.position, why=str(error))
                 board.shut_gate(error, board.config.retry.outage_wait_s)
                 await anyio.sleep(1.0 + board.jitter())
                 continue
+            if waited:
+                board.open_gate()
             board.counters.dead += 1
             if self._flood.ended(dead=True):
                 board.shut_gate(OutageError("a flood of dead letters"), FLOOD_PAUSE_S)
