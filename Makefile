@@ -22,6 +22,10 @@ fi
 endef
 
 export UV_PYTHON_DOWNLOADS := never
+# The machine's certificates, where it has any: a network with a proxy of its own puts its certificate there.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem),)
+export UV_SYSTEM_CERTS ?= 1
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format bench clean
@@ -30,6 +34,7 @@ help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
 
 setup: $(READY) ## Make .venv with everything, from uv.lock. Quick when nothing changed.
+	@echo "$(BIN)/sluice is ready."
 
 demo: $(READY) ## Run the whole job in about two minutes, and check its accounts.
 	@$(BIN)/sluice demo $(ARGS)
