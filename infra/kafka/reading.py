@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import anyio
 from aiokafka import AIOKafkaConsumer
@@ -28,17 +28,17 @@ async def scan(connection: KafkaConnection, topics: Sequence[str]) -> AsyncGener
         ConfigError: The cluster cannot be reached, or a topic is missing.
         OutageError: It stopped answering half-way.
     """
-    async with _assigned(connection, topics) as (client, partitions):
+    async with _assigned(connection, topics, begin="earliest") as (client, partitions):
         yield _to_the_end(client, partitions)
 
 
 @asynccontextmanager
 async def follow(connection: KafkaConnection, topics: Sequence[str]) -> AsyncGenerator[AsyncGenerator[RawRecord]]:
     """Every record written after this block was entered, for ever."""
-    async with _assigned(connection, topics) as (client, partitions):
-        await client.seek_to_end(*partitions)
+    # Not by a seek to the end: one that overtakes the first look-up of positions is lost, and old records come.
+    async with _assigned(connection, topics, begin="latest") as (client, partitions):
         for partition in partitions:
-            await client.position(partition)  # resolve it now: a seek is lazy, and what is written next must be seen
+            await client.position(partition)  # resolve it now: what is written next must be seen
         yield _from_now_on(client)
 
 
@@ -71,12 +71,14 @@ async def _from_now_on(client: Any) -> AsyncGenerator[RawRecord]:
 
 
 @asynccontextmanager
-async def _assigned(connection: KafkaConnection, topics: Sequence[str]) -> AsyncGenerator[tuple[Any, list[ClientPartition]]]:
+async def _assigned(
+    connection: KafkaConnection, topics: Sequence[str], *, begin: Literal["earliest", "latest"]
+) -> AsyncGenerator[tuple[Any, list[ClientPartition]]]:
     client: Any = AIOKafkaConsumer(
         *topics,  # outside a group this assigns every partition of theirs
         **connection.client_options(),
         enable_auto_commit=False,
-        auto_offset_reset="earliest",
+        auto_offset_reset=begin,
         isolation_level="read_committed",
     )
     try:
