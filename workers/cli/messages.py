@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
+from rich.markup import escape
 
 from infra.settings import load_settings
 from topics.catalogue import ANSWERS, OUTCOMES, REQUESTS, SPECS, TopicSpec
@@ -92,7 +93,7 @@ async def _show_answer(_: Client, events: Any, *, query_id: str, thread_id: str,
         if as_json:
             _print_event(event)
         else:
-            _print_for_people(payload, query_id=query_id, thread_id=thread_id)
+            _print_for_people(payload, query_id=query_id, thread_id=thread_id, tenant=tenant)
         if isinstance(payload, AnswerFailed) and payload.query_id == query_id:
             raise UnavailableError(f"no answer: {payload.code}")
         ended = isinstance(payload, AnswerCompleted) and payload.query_id == query_id
@@ -105,7 +106,7 @@ def _print_event(event: Event[Any]) -> None:
     output.print_json({"type": event.payload.TYPE, "id": event.id, "tenant": event.tenant, **event.payload.model_dump(mode="json")})
 
 
-def _print_for_people(payload: Payload, *, query_id: str, thread_id: str) -> None:
+def _print_for_people(payload: Payload, *, query_id: str, thread_id: str, tenant: str) -> None:
     match payload:
         case AnswerDelta(query_id=id_, text=text) if id_ == query_id:
             sys.stdout.write(text)
@@ -115,12 +116,14 @@ def _print_for_people(payload: Payload, *, query_id: str, thread_id: str) -> Non
         case AnswerCompleted(query_id=id_, citations=citations) if id_ == query_id:
             output.console.print()
             for one in citations:
-                output.console.print(f"  [dim]\\[{one.marker}] {one.title} ({one.article_id})[/dim]")
+                output.console.print(
+                    f"  [dim]\\[{one.marker}] {escape(one.title)} ({escape(one.article_id)})[/dim]", soft_wrap=True
+                )
             output.console.print(f"[dim]thread {thread_id}[/dim]")
         case ApprovalRequested():
             arguments = json.dumps(payload.arguments, ensure_ascii=False)
-            output.console.print(f"\n[yellow]waits for a person:[/yellow] {payload.tool} {arguments}", markup=True)
-            output.console.print(f"  sluice approvals approve {payload.approval_id} --tenant <tenant>")
+            output.console.print(f"\n[yellow]waits for a person:[/yellow] {payload.tool} {escape(arguments)}", soft_wrap=True)
+            output.console.print(f"  sluice approvals approve {payload.approval_id} --tenant {tenant}", soft_wrap=True)
         case AnswerHeld(query_id=id_) if id_ == query_id:
             output.console.print("[yellow]held:[/yellow] the thread waits for an approval; the question runs after it")
         case ApprovalExecuted():

@@ -62,7 +62,9 @@ def up(
             output.errors.print(
                 f"Kafka  {ends.kafka_bootstrap} ({ends.broker})\nRedis  {ends.redis_url}\nmodel  {ends.model_base_url}"
             )
-            output.errors.print("[green]Ready.[/green] In another terminal: sluice ask acme 'Hello', sluice doctor, sluice --help")
+            output.errors.print(
+                "[green]Ready.[/green] In another terminal: sluice ask acme 'Hello', sluice doctor, sluice --help", soft_wrap=True
+            )
             if workers:
                 await run_workers(host.settings, WORKERS)
             else:
