@@ -1,6 +1,7 @@
 """`sluice doctor`: is everything there that workers need, and set as it must be?"""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -83,7 +84,8 @@ async def _model(settings: Settings) -> str:
         timeout_s=CHECK_WITHIN_S,
     )
     try:
-        await model.ainvoke("Say ok.")
+        with _named(settings.model_base_url):
+            await model.ainvoke("Say ok.")
     finally:
         await model.aclose()
     return f"{settings.model_name} answers at {settings.model_base_url}"
@@ -98,10 +100,19 @@ async def _embeddings(settings: Settings) -> str:
         dimensions=settings.embedding_dimensions,
     )
     try:
-        await embedder.embed(["ok"])
+        with _named(settings.model_base_url):
+            await embedder.embed(["ok"])
     finally:
         await embedder.aclose()
     return f"{settings.embedding_model} gives {settings.embedding_dimensions} floats"
+
+
+@contextmanager
+def _named(address: str) -> Generator[None]:
+    try:
+        yield
+    except SluiceError as error:
+        raise ConfigError(f"{address}: {error}") from error
 
 
 async def _toolsets(settings: Settings) -> str:
