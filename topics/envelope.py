@@ -5,18 +5,18 @@ Source: CloudEvents Kafka protocol binding 1.0.2; extension names from the Cloud
 
 import re
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID, uuid5
 
 from cloudevents.core.bindings import kafka as binding
-from cloudevents.core.exceptions import BaseCloudEventException
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 from pydantic import ValidationError
 
 from topics import upcasts
-from topics.catalogue import Catalogue, TopicSpec, spec_for
+from topics.attributes import Attributes, read_attributes
+from topics.catalogue import REPLAY_SUFFIX, Catalogue, TopicSpec, spec_for
 from topics.errors import MalformedError, UnknownVersionError
 from topics.events import Payload
 from topics.records import OutboundRecord, RawRecord
@@ -29,7 +29,7 @@ ORIGIN_HEADERS: Final = ("__dlq.errors.topic", "__dlq.errors.partition", "__dlq.
 
 _FORMAT: Final = JSONFormat()
 _TENANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_SCHEMA_VERSION: Final = re.compile(r":(\d{1,6})$")
+_SCHEMA_VERSION: Final = re.compile(r":([0-9]{1,6})")
 
 PayloadT_co = TypeVar("PayloadT_co", bound=Payload, covariant=True)
 
@@ -38,8 +38,8 @@ PayloadT_co = TypeVar("PayloadT_co", bound=Payload, covariant=True)
 class Event(Generic[PayloadT_co]):
     """A record that was understood.
 
-    `key` is `tenant/id` from the payload, so that records without a Kafka key keep their order too. `attempt` counts
-    starts of this record, from 1, and is set by the runtime.
+    `key` is `tenant/id` from the payload, so that records without a Kafka key keep their order too. `time` is the producer's
+    word, in UTC, or None. `attempt` counts starts of this record, from 1, and is set by the runtime.
     """
 
     id: str
@@ -80,24 +80,24 @@ def decode(record: RawRecord, *, catalogue: Catalogue) -> Event[Payload]:
     """
     spec = catalogue.spec(record.topic)
     replay_id = _replay_id(record) if catalogue.is_replay(record.topic) else None
+    origin = record.position if replay_id is None else _origin(record)
     if record.value is None:
-        return _tombstone(record, spec, replay_id)
+        return _tombstone(record, spec, origin=origin, replay_id=replay_id)
     if record.value == b"":
         raise MalformedError("the value is empty; a tombstone has no value at all", code="empty_body")
-    cloud = _read_cloud_event(record)
-    payload = _read_payload(cloud, spec)
-    tenant = _tenant(cloud.get_extension("tenant"))
-    time = cloud.get_time()
+    read = read_attributes(record, origin=origin)
+    payload = _read_payload(read, spec)
+    tenant = _tenant(read.tenant)
     return Event(
-        id=cloud.get_id(),
-        source=cloud.get_source(),
+        id=read.id,
+        source=read.source,
         tenant=tenant,
         key=spec.key_for(tenant, payload),
         payload=payload,
         record=record,
-        time=time.astimezone(UTC) if time else None,
-        correlation_id=_text_or_none(cloud.get_extension("correlationid")),
-        traceparent=_text_or_none(cloud.get_extension("traceparent")),
+        time=read.time,
+        correlation_id=_text_or_none(read.correlation_id),
+        traceparent=_text_or_none(read.traceparent),
         replay_id=replay_id,
     )
 
@@ -162,17 +162,19 @@ def _own_id(payload: Payload, *, tenant: str, key: str, cause: Event[Payload] | 
     return event_id_for(cause=f"{tenant}\n{cause.id}", event_type=payload.TYPE, ordinal=ordinal)
 
 
-def _tombstone(record: RawRecord, spec: TopicSpec, replay_id: str | None) -> Event[Payload]:
+def _tombstone(record: RawRecord, spec: TopicSpec, *, origin: str, replay_id: str | None) -> Event[Payload]:
     if spec.tombstone is None or spec.key_field is None:
         raise MalformedError(f"{spec.name} has no meaning for a record without a value", code="unexpected_tombstone")
     if record.key is None:
         raise MalformedError("a tombstone needs a key, `tenant/id`", code="tombstone_without_key")
-    tenant, slash, subject = _utf8(record.key, "key").partition("/")
-    if not slash or not subject:
-        raise MalformedError("the key of a tombstone is `tenant/id`", code="bad_key")
+    try:
+        tenant, _, subject = record.key.decode().partition("/")
+        payload = spec.tombstone.model_validate({spec.key_field: clean_text(subject)})
+    except UnicodeDecodeError as error:
+        raise MalformedError("the key is not UTF-8", code="not_utf8") from error
+    except ValidationError:
+        raise MalformedError("the key of a tombstone is `tenant/id`, the id of 1 to 200 characters", code="bad_key") from None
     tenant = _tenant(tenant)
-    payload = spec.tombstone.model_validate({spec.key_field: clean_text(subject)})
-    origin = _origin(record) if replay_id else record.position
     return Event(
         id=origin,
         source=spec.name,
@@ -184,65 +186,25 @@ def _tombstone(record: RawRecord, spec: TopicSpec, replay_id: str | None) -> Eve
     )
 
 
-def _read_cloud_event(record: RawRecord) -> CloudEvent:
-    headers = _cloud_headers(record)
-    message = binding.KafkaMessage(headers=headers, key=None, value=record.value or b"")
-    structured = headers.get("content-type", b"").startswith(b"application/cloudevents")
-    if not structured:
-        headers.setdefault("ce_id", _origin(record).encode())
-        headers.setdefault("ce_specversion", b"1.0")
-        headers.setdefault("ce_source", record.topic.encode())
-        headers["content-type"] = b"application/json"
-        if "ce_type" not in headers:
-            raise MalformedError("no ce_type header, and not a structured CloudEvent", code="missing_type")
-    read = binding.from_structured if structured else binding.from_binary
-    try:
-        cloud = read(message, _FORMAT, CloudEvent)
-    except BaseCloudEventException as error:
-        raise MalformedError("the CloudEvents attributes are not valid", code="bad_envelope") from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise MalformedError("the bytes are not a JSON CloudEvent", code="bad_json") from error
-    if not isinstance(cloud, CloudEvent):
-        raise MalformedError("only CloudEvents 1.0 is read", code="bad_envelope")
-    return cloud
-
-
-def _cloud_headers(record: RawRecord) -> dict[str, bytes]:
-    """The headers that the envelope reads; others may hold anything. A repeated one must say the same each time."""
-    headers: dict[str, bytes] = {}
-    for name, value in record.headers:
-        lowered = name.lower()
-        if value is None or not (lowered.startswith("ce_") or lowered == "content-type"):
-            continue
-        if headers.setdefault(lowered, value) != value:
-            raise MalformedError(f"header {lowered[:60]!r} is there twice with different values", code="ambiguous_header")
-        _utf8(value, "header")
-    return headers
-
-
-def _read_payload(cloud: CloudEvent, spec: TopicSpec) -> Payload:
-    model = next((payload for payload in spec.payloads if cloud.get_type() == payload.TYPE), None)
+def _read_payload(read: Attributes, spec: TopicSpec) -> Payload:
+    model = next((payload for payload in spec.payloads if read.type == payload.TYPE), None)
     if model is None:
         raise MalformedError(f"this type does not belong on {spec.name}", code="unknown_type")
-    data = cloud.get_data()
-    if not isinstance(data, dict):
-        raise MalformedError("the data is not a JSON object", code="bad_json")
-    current = upcasts.upcast(data, event_type=model.TYPE, version=_version(cloud, model), current=model.VERSION)
+    current = upcasts.upcast(
+        clean_json(read.data), event_type=model.TYPE, version=_version(read.dataschema, model), current=model.VERSION
+    )
     try:
-        return model.model_validate(clean_json(current))
+        return model.model_validate(current)
     except ValidationError as error:
         raise MalformedError(_field_problems(error), code="bad_payload") from None
 
 
-def _version(cloud: CloudEvent, model: type[Payload]) -> int:
-    schema = cloud.get_dataschema()
+def _version(schema: str | None, model: type[Payload]) -> int:
     if schema is None:
         return model.VERSION
-    if not schema.startswith(f"{SCHEMA_PREFIX}{model.TYPE}:"):
-        raise UnknownVersionError(f"dataschema of {model.TYPE} is not one of ours")
-    found = _SCHEMA_VERSION.search(schema)
+    found = _SCHEMA_VERSION.fullmatch(schema.removeprefix(f"{SCHEMA_PREFIX}{model.TYPE}"))
     if found is None:
-        raise UnknownVersionError(f"dataschema of {model.TYPE} ends in no version")
+        raise UnknownVersionError(f"the dataschema is not one of {SCHEMA_PREFIX}{model.TYPE}:<version>")
     return int(found.group(1))
 
 
@@ -270,21 +232,17 @@ def _replay_id(record: RawRecord) -> str:
 def _origin(record: RawRecord) -> str:
     """`topic/partition/offset` of the first delivery, which a replay carries along."""
     parts = [_header(record, name) for name in ORIGIN_HEADERS]
-    return "/".join(part for part in parts if part) if all(parts) else record.position
+    if not all(parts) or f"{parts[0]}{REPLAY_SUFFIX}" != record.topic:
+        raise MalformedError("a record on a replay topic needs the position it came from", code="replay_without_origin")
+    return "/".join(part for part in parts if part)
 
 
 def _header(record: RawRecord, name: str) -> str | None:
-    for key, value in record.headers:
+    """The last one counts: whoever sends a record back writes behind what its producer wrote."""
+    for key, value in reversed(record.headers):
         if key == name and value is not None:
             return value.decode(errors="replace")
     return None
-
-
-def _utf8(value: bytes, what: str) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError as error:
-        raise MalformedError(f"the {what} is not UTF-8", code="not_utf8") from error
 
 
 def _text_or_none(value: object) -> str | None:

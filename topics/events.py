@@ -4,14 +4,25 @@
 causing event and the ordinal of the yield.
 """
 
-from typing import Any, ClassVar, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+
+from topics.attributes import instant
 
 Decision = Literal["approve", "edit", "reject", "respond"]
 RefusalCode = Literal[
     "duplicate", "late", "stale", "expired", "unknown", "mismatch", "forbidden", "invalid_edit", "graph_version", "thread_gone"
 ]
+
+
+def _instant(value: Any) -> Any:
+    """Read instants by the one rule; guess nothing from numbers."""
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else instant(value)
+
+
+Instant = Annotated[AwareDatetime, BeforeValidator(_instant)]
 
 
 class Payload(BaseModel):
@@ -39,7 +50,7 @@ class TicketOpened(Payload):
     title: str = ""
     body: str
     requester: str | None = None
-    opened_at: AwareDatetime | None = None
+    opened_at: Instant | None = None
 
 
 class TicketCommented(Payload):
@@ -66,7 +77,7 @@ class TicketErased(Payload):
 
     TYPE = "ticket.erased"
 
-    ticket_id: str
+    ticket_id: str = Field(min_length=1, max_length=200)
 
 
 class TicketTriaged(Payload):
@@ -102,7 +113,7 @@ class ArticleRetired(Payload):
 
     TYPE = "article.retired"
 
-    article_id: str
+    article_id: str = Field(min_length=1, max_length=200)
 
 
 # Queries and answers
@@ -259,7 +270,7 @@ class ApprovalRequested(Payload):
     approvers: tuple[str, ...] = ()
     requester: str | None = None
     reason: str = ""
-    expires_at: AwareDatetime | None = None
+    expires_at: Instant | None = None
     history: tuple[PastDecision, ...] = ()
 
     def identity(self) -> str:
@@ -393,7 +404,7 @@ class DeadLetterResolved(Payload):
     operator: str
     reason: str = ""
     replay_count: int = 0
-    resolved_at: AwareDatetime
+    resolved_at: Instant
 
     def identity(self) -> str:
         return f"{self.dead_letter_id}:{self.action}:{self.replay_count}"

@@ -1,8 +1,11 @@
 """Make text storable everywhere: Redis, JSON, Kafka headers, a model's request."""
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+from topics.errors import MalformedError
+
+REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+MAX_LEVELS: Final = 64
 
 
 def clean_text(text: str) -> str:
@@ -16,12 +19,21 @@ def clean_text(text: str) -> str:
     return text
 
 
-def clean_json(value: Any) -> Any:
-    """Apply `clean_text` to every string of a JSON value, keys included."""
+def clean_json(value: Any, *, levels: int = MAX_LEVELS) -> Any:
+    """Apply `clean_text` to every string of a JSON value, keys included.
+
+    Args:
+        levels: How deep objects and lists may lie in one another; whoever walks the value later has less stack than we.
+
+    Raises:
+        MalformedError: They lie deeper.
+    """
     if isinstance(value, str):
         return clean_text(value)
+    if not isinstance(value, list | dict):
+        return value
+    if levels == 0:
+        raise MalformedError(f"objects and lists lie more than {MAX_LEVELS} levels deep", code="too_deep")
     if isinstance(value, list):
-        return [clean_json(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {clean_text(key): clean_json(item) for key, item in cast("dict[str, Any]", value).items()}
-    return value
+        return [clean_json(item, levels=levels - 1) for item in cast("list[Any]", value)]
+    return {clean_text(key): clean_json(item, levels=levels - 1) for key, item in cast("dict[str, Any]", value).items()}

@@ -7,7 +7,7 @@ or a dead letter may hold the old one.
 from collections.abc import Callable
 from typing import Any, Final
 
-from topics.errors import UnknownVersionError
+from topics.errors import MalformedError, UnknownVersionError
 
 Step = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -21,6 +21,7 @@ def upcast(
 
     Raises:
         UnknownVersionError: `version` is newer than this build, or a step is missing.
+        MalformedError: A step does not find what its version promises.
     """
     if version > current:
         raise UnknownVersionError(f"{event_type} version {version} is newer than {current}, the newest this build reads")
@@ -28,5 +29,8 @@ def upcast(
         convert = steps.get((event_type, step))
         if convert is None:
             raise UnknownVersionError(f"{event_type} version {step} can no longer be read")
-        data = convert(data)
+        try:
+            data = convert(data)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise MalformedError(f"not a valid {event_type} of version {step}", code="bad_payload") from error
     return data
