@@ -1,5 +1,6 @@
 """Every command, on one screen."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -83,6 +84,7 @@ for _name, _place in COMMANDS.items():
 
 def main() -> None:
     """Run the command line."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # its user gets a sentence; a worker configures its own log
     try:
         app()
     except SluiceError as error:
