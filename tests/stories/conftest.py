@@ -1,6 +1,5 @@
 """One stack per broker for the whole run; a realm with two workers that stories share; a world per test."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -8,11 +7,8 @@ from pathlib import Path
 import pytest
 
 from infra.local.apache_kafka import apache_kafka_missing
-from tests.stories.servers import Realm, Servers, shared_crew, shared_servers
+from tests.stories.servers import KAFKA_BOOTSTRAP, REDIS_URL, Realm, Servers, shared_crew, shared_servers
 from tests.stories.world import World, open_world
-
-KAFKA_BOOTSTRAP = os.environ.get("KAFKA_BOOTSTRAP")  # noqa: TID251 the way to name servers of one's own to the tests
-REDIS_URL = os.environ.get("REDIS_URL")  # noqa: TID251 as above
 
 BROKERS = ("external",) if KAFKA_BOOTSTRAP else ("tansu", "apache-kafka")
 

@@ -1,5 +1,6 @@
 """The servers that stories share: one stack per broker, and realms on it that see nothing of each other."""
 
+import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import anyio
+import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from infra.settings import Settings
@@ -17,6 +19,10 @@ from workers.demo.crew import crew
 from workers.demo.host import Host, furnish, hosted
 
 T = TypeVar("T")
+
+# The way to name servers of one's own to the tests.
+KAFKA_BOOTSTRAP = os.environ.get("KAFKA_BOOTSTRAP")  # noqa: TID251 settings are not read before the stack is up
+REDIS_URL = os.environ.get("REDIS_URL")  # noqa: TID251 as above
 
 BrokerKind = Literal["tansu", "apache-kafka", "external"]
 
@@ -46,6 +52,10 @@ class Servers:
     @property
     def is_kafka(self) -> bool:
         return self.kind != "tansu"
+
+    @property
+    def owns_redis(self) -> bool:
+        return "redis" in self.host.stack.names
 
     @property
     def model_control(self) -> str:
@@ -94,3 +104,7 @@ def shared_crew(servers: Servers, realm: Realm, *names: str) -> Iterator[None]:
         for name in names:
             servers.portal.call(members.start, name)
         yield
+
+
+KAFKA = pytest.mark.parametrize("servers", ["external" if KAFKA_BOOTSTRAP else "apache-kafka"], indirect=True, scope="session")
+"""For what Tansu cannot show: positions that last, topics that go."""

@@ -13,7 +13,7 @@ ON_KAFKA = 25
 async def test_retail_tasks_end_in_exactly_the_state_that_the_data_gives(servers, staffed, world_in, record_property):
     tasks = datasets.retail_tasks()
     tasks = tasks if servers.kind == "tansu" else [task for task in tasks if task.expected_changes][:ON_KAFKA]
-    async with world_in(staffed) as world, world.deciding():
+    async with world_in(staffed) as world:
         tenants = {task.task_id: world.tenant(task.task_id) for task in tasks}
         for task in tasks:
             await world.ask(tenants[task.task_id], task.instruction, thread=task.task_id, user=task.user_id)
@@ -27,7 +27,10 @@ async def test_retail_tasks_end_in_exactly_the_state_that_the_data_gives(servers
                 wrong.append((task.task_id, found, task.expected_changes))
         assert wrong == []
         assert len(world.witness.accepted) == len(world.witness.requests) == len(world.witness.executed)
-        assert {one.status for one in world.witness.executed.values()} == {"ok"}
+        # Some right solutions begin with a call that the shop refuses.
+        refused = [entry for tenant in tenants.values() for entry in await world.journal(tenant) if entry["outcome"] == "refused"]
+        assert [one.status for one in world.witness.executed.values()].count("error") == len(refused)
+        assert {one.status for one in world.witness.executed.values()} <= {"ok", "error"}
         assert not [one for one in world.asked if not world.witness.streams[one].is_true()]
         record_property("tasks", len(tasks))
         record_property("approvals", len(world.witness.requests))

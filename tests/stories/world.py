@@ -34,6 +34,10 @@ def approve(_: ApprovalRequested) -> Choice:
     return "approve", None
 
 
+def nobody(_: ApprovalRequested) -> None:
+    """The test decides itself."""
+
+
 @dataclass
 class World:
     """Tenants of this test begin with `prefix`; what others of the realm do is not looked at.
@@ -53,6 +57,7 @@ class World:
     asked: dict[str, str] = field(default_factory=dict)
     sent: dict[str, ApprovalDecided] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
+    choose: Choose = approve
     doubles_expected: bool = False
 
     # Speaking
@@ -92,26 +97,15 @@ class World:
         await self.client.publish(self.sent[decision_id], tenant=owner, event_id=decision_id)
         return decision_id
 
-    @asynccontextmanager
-    async def deciding(self, choose: Choose = approve) -> AsyncGenerator[None]:
-        """Decide every request of this test as it comes, for as long as the block runs."""
+    async def keep_deciding(self) -> None:
+        """Decide every request of this test as `choose` says, for ever."""
         seen: set[str] = set()
-
-        async def decide_new() -> None:
+        while True:
             for approval_id, (_, request) in list(self.witness.requests.items()):
-                if approval_id not in seen and (choice := choose(request)) is not None:
+                if approval_id not in seen and (choice := self.choose(request)) is not None:
                     seen.add(approval_id)
                     await self.decide(request, choice[0], arguments=choice[1])
-
-        async def keep_deciding() -> None:
-            while True:
-                await decide_new()
-                await anyio.sleep(0.05)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(keep_deciding)
-            yield
-            tasks.cancel_scope.cancel()
+            await anyio.sleep(0.05)
 
     async def write(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
         """Write any bytes to a topic of the realm."""
@@ -122,6 +116,11 @@ class World:
 
     async def back_office_fault(self, **fault: Any) -> None:
         (await self.http.post(f"{self.servers.back_office}/control/faults", json=fault)).raise_for_status()
+
+    async def mend(self) -> None:
+        """End every fault and script."""
+        await self.model("reset", {})
+        await self.http.delete(f"{self.servers.back_office}/control/faults")
 
     # Listening
 
@@ -236,6 +235,7 @@ async def open_world(servers: Servers, realm: Realm, prefix: str) -> AsyncGenera
         )
         tasks = await stack.enter_async_context(anyio.create_task_group())
         await tasks.start(world.watch)
+        tasks.start_soon(world.keep_deciding)
         try:
             yield world
             await world.check()
@@ -243,5 +243,7 @@ async def open_world(servers: Servers, realm: Realm, prefix: str) -> AsyncGenera
             failure = error
         finally:
             tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await world.mend()
     if failure is not None:
         raise failure
