@@ -10,14 +10,16 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from infra.kafka import dead_letter as names
-from infra.kafka.dead_letter import header_text, headers_without_ours
-from topics.catalogue import Catalogue, TopicSpec
+from infra.kafka.dead_letter import header_text, original_headers, with_ours
+from topics.catalogue import DEAD_LETTERS, Catalogue, TopicSpec
 from topics.envelope import decode
 from topics.errors import RejectedError, SluiceError
 from topics.events import DeadLetterResolved
 from topics.records import Headers, OutboundRecord, RawRecord
 
 MAX_REPLAYS: Final = 5
+MAX_DIGITS: Final = 18  # of an offset
+LAST_INSTANT_MS: Final = 253_402_300_799_999  # the end of the year 9999
 
 State = Literal["open", "replayed", "discarded", "exhausted"]
 STATES: Final[tuple[State, ...]] = ("open", "replayed", "discarded", "exhausted")
@@ -45,7 +47,7 @@ class DeadLetter:
     @property
     def original_headers(self) -> Headers:
         """The headers its producer wrote."""
-        return headers_without_ours(self.record.headers)
+        return original_headers(self.record.headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Filter:
             and self.reason in {None, letter.reason}
             and self.tenant in {None, letter.tenant}
             and self.topic in {None, letter.topic}
-            and (self.since_ms is None or int(letter.last_failed_at_ms or 0) >= self.since_ms)
+            and (self.since_ms is None or _number(letter.last_failed_at_ms) >= self.since_ms)
         )
 
 
@@ -80,15 +82,16 @@ async def view(records: AsyncIterator[RawRecord], *, catalogue: Catalogue) -> li
     deaths: dict[str, RawRecord] = {}
     resolutions: dict[str, DeadLetterResolved] = {}
     async for record in records:
-        if (found := header_text(record.headers, names.ID)) is not None:
-            if found not in deaths or _replays(record) >= _replays(deaths[found]):
+        if record.topic == catalogue.name(DEAD_LETTERS):
+            found = header_text(record.headers, names.ID)
+            if found and (found not in deaths or _replays(record) >= _replays(deaths[found])):
                 deaths[found] = record
-        elif (resolution := _resolution(record, catalogue)) is not None:
-            known = resolutions.get(resolution.dead_letter_id)
-            if known is None or resolution.replay_count >= known.replay_count:
-                resolutions[resolution.dead_letter_id] = resolution
+        elif (resolved := _resolution(record, catalogue)) is not None:
+            known = resolutions.get(resolved.dead_letter_id)
+            if known is None or _order(resolved) >= _order(known):
+                resolutions[resolved.dead_letter_id] = resolved
     letters = [_letter(record, resolutions.get(letter_id)) for letter_id, record in deaths.items()]
-    return sorted(letters, key=lambda letter: letter.last_failed_at_ms)
+    return sorted(letters, key=lambda letter: _number(letter.last_failed_at_ms))
 
 
 def replay_record(letter: DeadLetter, *, catalogue: Catalogue, actor: str) -> OutboundRecord:
@@ -102,6 +105,8 @@ def replay_record(letter: DeadLetter, *, catalogue: Catalogue, actor: str) -> Ou
     spec = next((spec for spec in _inputs(catalogue) if catalogue.name(spec) == letter.topic), None)
     if spec is None:
         raise ReplayRefusedError(f"{letter.id} came from {letter.topic!r}, which is no input of ours", code="not_allowed")
+    if not (_is_number(letter.partition) and _is_number(letter.offset)):
+        raise ReplayRefusedError(f"{letter.id} does not say which position it came from", code="not_allowed")
     count = letter.replays + 1
     ours = {
         names.TOPIC: letter.topic,
@@ -113,7 +118,7 @@ def replay_record(letter: DeadLetter, *, catalogue: Catalogue, actor: str) -> Ou
         names.REPLAY_COUNT: str(count),
         names.REPLAY_ACTOR: actor,
     }
-    headers = letter.original_headers + tuple((name, value.encode()) for name, value in ours.items())
+    headers = with_ours(letter.original_headers, ours)
     return OutboundRecord(catalogue.replay_name(spec), letter.record.key, letter.record.value, headers)
 
 
@@ -140,7 +145,10 @@ def select(letters: Iterable[DeadLetter], wanted: Filter, *, states: Sequence[St
 
 def instant(epoch_ms: str) -> str:
     """Epoch milliseconds for people; empty when unknown."""
-    return datetime.fromtimestamp(int(epoch_ms) / 1000, UTC).isoformat(timespec="seconds") if epoch_ms.isdigit() else ""
+    known = _number(epoch_ms)
+    if not 0 < known <= LAST_INSTANT_MS:
+        return ""
+    return datetime.fromtimestamp(known / 1000, UTC).isoformat(timespec="seconds")
 
 
 def _letter(record: RawRecord, resolved: DeadLetterResolved | None) -> DeadLetter:
@@ -179,7 +187,20 @@ def _replays(record: RawRecord) -> int:
     text = header_text(record.headers, names.REPLAY_COUNT)
     if text is None:
         return 0
-    return min(int(text), MAX_REPLAYS) if text.isascii() and text.isdigit() else MAX_REPLAYS
+    return min(int(text), MAX_REPLAYS) if _is_number(text) else MAX_REPLAYS
+
+
+def _is_number(text: str) -> bool:
+    """Digits that are a count, an offset or an instant; anything else in their place is never computed with."""
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+
+
+def _number(text: str) -> int:
+    return int(text) if _is_number(text) else 0
+
+
+def _order(resolved: DeadLetterResolved) -> tuple[int, datetime]:
+    return resolved.replay_count, resolved.resolved_at
 
 
 def _resolution(record: RawRecord, catalogue: Catalogue) -> DeadLetterResolved | None:

@@ -1,13 +1,16 @@
 """A dead letter: the original key, value and headers, byte for byte, plus why it died. Pure.
 
-The six `__dlq.errors.*` names are Kafka's own (KIP-1191); ours are under `sluice.dlq.`. Headers of ours are replaced at each
-hop, never appended, and the first origin is never overwritten.
+The six `__dlq.errors.*` names are Kafka's own (KIP-1191); ours are under `sluice.dlq.`. Headers of ours stand behind the
+original ones, which are counted, so that a producer's own headers under these names stay its own. They are replaced at each hop,
+never appended, and the first origin is never overwritten. Only a record on a replay topic is a replay: elsewhere these headers
+are a producer's talk, and must not choose where a replay goes.
 """
 
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid5
 
+from topics.catalogue import REPLAY_SUFFIX
 from topics.envelope import NAMESPACE
 from topics.records import Headers, OutboundRecord, RawRecord
 
@@ -26,6 +29,7 @@ TIMESTAMP: Final = "sluice.dlq.timestamp"
 FIRST_FAILED_AT: Final = "sluice.dlq.first.failed.at"
 LAST_FAILED_AT: Final = "sluice.dlq.last.failed.at"
 TENANT: Final = "sluice.dlq.tenant"
+ORIGINAL_HEADERS: Final = "sluice.dlq.original.headers"
 REPLAY_ID: Final = "sluice.replay.id"
 REPLAY_COUNT: Final = "sluice.replay.count"
 REPLAY_ACTOR: Final = "sluice.replay.actor"
@@ -51,9 +55,18 @@ class Death:
     tenant: str = ""
 
 
-def headers_without_ours(headers: Headers) -> Headers:
-    """The headers the producer wrote, in their order, duplicates and nulls kept."""
+def original_headers(headers: Headers) -> Headers:
+    """The headers the producer wrote, in their order, duplicates and nulls kept: of a dead letter, or of its replay."""
+    count = header_text(headers, ORIGINAL_HEADERS) or ""
+    if count.isascii() and count.isdigit() and len(count) < 7 and int(count) <= len(headers):
+        return headers[: int(count)]
     return tuple((name, value) for name, value in headers if not name.startswith(OURS))
+
+
+def with_ours(original: Headers, ours: dict[str, str]) -> Headers:
+    """The producer's headers and, behind them, ours."""
+    added = {**ours, ORIGINAL_HEADERS: str(len(original))}
+    return original + tuple((name, value.encode()) for name, value in added.items())
 
 
 def header_text(headers: Headers, name: str) -> str | None:
@@ -65,7 +78,8 @@ def header_text(headers: Headers, name: str) -> str | None:
 def dead_letter(record: RawRecord, death: Death, *, topic: str) -> OutboundRecord:
     """Write a record as a dead letter for `topic`. The same record of the same group always gets the same id."""
     carried = {name: header_text(record.headers, name) for name in (TOPIC, PARTITION, OFFSET, TIMESTAMP, FIRST_FAILED_AT)}
-    replayed = header_text(record.headers, REPLAY_ID) is not None and all(carried[name] for name in (TOPIC, PARTITION, OFFSET))
+    replayed = all(carried[name] for name in (TOPIC, PARTITION, OFFSET)) and f"{carried[TOPIC]}{REPLAY_SUFFIX}" == record.topic
+    original = original_headers(record.headers) if replayed else record.headers
     origin_topic = (carried[TOPIC] if replayed else None) or record.topic
     partition = (carried[PARTITION] if replayed else None) or str(record.partition)
     offset = (carried[OFFSET] if replayed else None) or str(record.offset)
@@ -87,11 +101,10 @@ def dead_letter(record: RawRecord, death: Death, *, topic: str) -> OutboundRecor
         FIRST_FAILED_AT: first_failed_at,
         LAST_FAILED_AT: str(death.last_failed_at_ms),
         TENANT: death.tenant,
+        # Always written, so that a producer's header of this name is never taken for ours.
+        REPLAY_COUNT: (header_text(record.headers, REPLAY_COUNT) or "") if replayed else "0",
     }
-    if replayed:
-        ours[REPLAY_COUNT] = header_text(record.headers, REPLAY_COUNT) or ""
-    added: Headers = tuple((name, value.encode()) for name, value in ours.items())
-    return OutboundRecord(topic=topic, key=record.key, value=record.value, headers=headers_without_ours(record.headers) + added)
+    return OutboundRecord(topic=topic, key=record.key, value=record.value, headers=with_ours(original, ours))
 
 
 def dead_letter_id(*, group: str, topic: str, partition: str, offset: str) -> str:
