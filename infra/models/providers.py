@@ -6,7 +6,7 @@ What the stock client lets through and this one does not: a stream that was cut 
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 import anyio
 import openai
@@ -14,8 +14,9 @@ from langchain_core.callbacks import AsyncCallbackManagerForLLMRun
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
-from pydantic import SecretStr
+from pydantic import SecretStr, model_validator
 
+from infra.models.plain_streams import PlainStreams
 from infra.models.provider_errors import bad_reply, translated
 from topics.errors import RejectedError
 
@@ -28,6 +29,11 @@ class ProviderChatModel(ChatOpenAI):
     """`ChatOpenAI` on the chat completions API, asynchronous only; see `chat_model`."""
 
     call_timeout_s: float
+
+    @model_validator(mode="after")
+    def _stream_plainly(self) -> Self:
+        self.async_client = PlainStreams(cast("openai.AsyncOpenAI", self.root_async_client))
+        return self
 
     async def aclose(self) -> None:
         """Close the connections. The model cannot be used again."""
