@@ -3,7 +3,7 @@
 Callers hold the thread's lease. Every fact is read from what is saved after a run, never from its stream.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -108,7 +108,7 @@ class Agent:
         self._graph = AgentGraph(self._parts, checkpointer)
         self.graph_version = self._graph.version
 
-    async def ask(self, thread: ThreadRef, *, query_id: str, text: str, user_id: str | None, fence: int) -> AsyncIterator[Payload]:
+    async def ask(self, thread: ThreadRef, *, query_id: str, text: str, user_id: str | None, fence: int) -> AsyncGenerator[Payload]:
         """Run a query, or continue it, or tell what became of it.
 
         A query that is over and was followed by others yields nothing. On a thread that waits for approvals another query
@@ -126,8 +126,9 @@ class Agent:
         if _is_past(before, query_id):
             return
         if before.open_step:
-            async for payload in self._continue(before, context):
-                yield payload
+            async with aclosing(self._continue(before, context)) as payloads:
+                async for payload in payloads:
+                    yield payload
             before = await self._graph.snapshot(thread)
         elif before.exists and before.state.get("query_id") == query_id:
             for payload in self._facts(before, self._stream(before, context, reopened="retry")):
@@ -149,10 +150,11 @@ class Agent:
             clock=self._clock,
             interval_s=self._parts.limits.delta_interval_s,
         )
-        async for payload in self._run(self._graph.run(step, context), thread, stream):
-            yield payload
+        async with aclosing(self._run(self._graph.run(step, context), thread, stream)) as payloads:
+            async for payload in payloads:
+                yield payload
 
-    async def resume(self, thread: ThreadRef, *, approval_id: str, verdict: Verdict, fence: int) -> AsyncIterator[Payload]:
+    async def resume(self, thread: ThreadRef, *, approval_id: str, verdict: Verdict, fence: int) -> AsyncGenerator[Payload]:
         """Apply the verdict that won, and run on. Applied before: only tell what became of it.
 
         Raises:
@@ -168,8 +170,9 @@ class Agent:
         self._check_version(before)
         continued = before.open_step
         if continued:
-            async for payload in self._continue(before, context):
-                yield payload
+            async with aclosing(self._continue(before, context)) as payloads:
+                async for payload in payloads:
+                    yield payload
             before = await self._graph.snapshot(thread)
         waiting = _find(before, approval_id)
         if waiting is None:
@@ -178,10 +181,11 @@ class Agent:
             return
         answer = clean_json(verdict.model_dump(mode="json"))
         stream = self._stream(before, context, reopened="resumed")
-        async for payload in self._run(self._graph.resume({waiting.interrupt_id: answer}, context), thread, stream):
-            yield payload
+        async with aclosing(self._run(self._graph.resume({waiting.interrupt_id: answer}, context), thread, stream)) as payloads:
+            async for payload in payloads:
+                yield payload
 
-    async def cancel(self, thread: ThreadRef, *, query_id: str | None, reason: str, fence: int) -> AsyncIterator[Payload]:
+    async def cancel(self, thread: ThreadRef, *, query_id: str | None, reason: str, fence: int) -> AsyncGenerator[Payload]:
         """Call a waiting query off: withdraw its requests, run none of its calls, and end it as `cancelled`.
 
         A query that does not wait, or that is another than the one named, yields nothing. None names the last one.
@@ -194,8 +198,9 @@ class Agent:
         if not before.exists or query_id not in (None, before.state.get("query_id")):
             return
         if before.open_step:
-            async for payload in self._continue(before, context):
-                yield payload
+            async with aclosing(self._continue(before, context)) as payloads:
+                async for payload in payloads:
+                    yield payload
             before = await self._graph.snapshot(thread)
         stream = self._stream(before, context, reopened="retry")
         outcome = before.state.get("outcome")
@@ -207,8 +212,9 @@ class Agent:
         self._check_version(before)
         called_off = {"decision_id": "", "decision": gate.CANCEL, "approver": "", "message": clean_text(reason)}
         answers = {waiting.interrupt_id: called_off for waiting in before.waiting}
-        async for payload in self._run(self._graph.resume(answers, context), thread, stream):
-            yield payload
+        async with aclosing(self._run(self._graph.resume(answers, context), thread, stream)) as payloads:
+            async for payload in payloads:
+                yield payload
 
     async def status(self, thread: ThreadRef) -> ThreadStatus:
         """What is saved of a thread."""
@@ -248,12 +254,13 @@ class Agent:
             return EditProblem("needs_other_approver", "the edited call needs another approver")
         return None
 
-    async def _continue(self, before: Snapshot, context: RunContext) -> AsyncIterator[Payload]:
+    async def _continue(self, before: Snapshot, context: RunContext) -> AsyncGenerator[Payload]:
         """Finish a step that a crash left open. Its query may be another than the caller's; nobody else would tell about it."""
         self._check_version(before)
         stream = self._stream(before, context, reopened="retry")
-        async for payload in self._run(self._graph.run(None, context), context.thread, stream):
-            yield payload
+        async with aclosing(self._run(self._graph.run(None, context), context.thread, stream)) as payloads:
+            async for payload in payloads:
+                yield payload
 
     def _applied_before(
         self, snapshot: Snapshot, context: RunContext, approval_id: str, verdict: Verdict, *, continued: bool
@@ -278,7 +285,9 @@ class Agent:
             reopened=reopened,
         )
 
-    async def _run(self, chunks: AsyncGenerator[AIMessageChunk], thread: ThreadRef, stream: AnswerStream) -> AsyncIterator[Payload]:
+    async def _run(
+        self, chunks: AsyncGenerator[AIMessageChunk], thread: ThreadRef, stream: AnswerStream
+    ) -> AsyncGenerator[Payload]:
         """Stream a run's text, then tell the facts that it left."""
         async with aclosing(chunks) as open_chunks:
             async for chunk in open_chunks:
