@@ -57,10 +57,20 @@ class RawProducer:
         """
         try:
             with anyio.fail_after(SEND_WITHIN_S):
-                future = await self._producer.send(record.topic, record.value, key=record.key, headers=list(record.headers))
+                future = await self._hand_over(record)
         except (KafkaError, TimeoutError) as error:
             raise _meaning_of(error) from error
         await _acknowledged(future)
+
+    async def _hand_over(self, record: OutboundRecord) -> "asyncio.Future[Any]":
+        headers = list(record.headers)
+        if record.key is not None or record.value is not None:
+            return await self._producer.send(record.topic, record.value, key=record.key, headers=headers)
+        # Kafka takes a record with neither key nor value, and somebody will send one; the client's own `send` refuses it.
+        batch = self._producer.create_batch()
+        batch.append(timestamp=None, key=None, value=None, headers=headers)
+        partitions: set[int] = await self._producer.partitions_for(record.topic)
+        return await self._producer.send_batch(batch, record.topic, partition=min(partitions))
 
 
 class DeadLetterTopic:
