@@ -7,7 +7,6 @@ from tests.stories.crews import kill_in_the_middle
 from tests.stories.world import World, nobody
 from topics.events import AnswerCompleted
 from workers.demo.crew import crew
-from workers.demo.end_states import same_changes
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(280)]
 
@@ -22,7 +21,7 @@ async def test_a_paused_thread_is_resumed_elsewhere_after_its_worker_and_redis_w
         await members.start("first")
         tasks = TASKS[:3]
         for task in tasks:
-            await world.ask(world.tenant(task.task_id), task.instruction, thread=task.task_id, user=task.user_id)
+            await world.order(world.tenant(task.task_id), task, thread=task.task_id)
         waiting = [await world.request(world.tenant(task.task_id)) for task in tasks]
         await members.kill("first")
         if servers.owns_redis:
@@ -37,7 +36,7 @@ async def test_a_paused_thread_is_resumed_elsewhere_after_its_worker_and_redis_w
         await world.until_ended()
 
         assert set(decided) <= world.witness.accepted.keys()
-        await _assert_end_states(world, tasks)
+        assert await world.wrong_end_states(tasks) == []
 
 
 async def test_work_that_a_killed_worker_left_is_finished_once_and_in_order(servers, world_in, record_property):
@@ -51,7 +50,7 @@ async def test_work_that_a_killed_worker_left_is_finished_once_and_in_order(serv
         left = []
         for kill in range(kills):
             for task in TASKS[kill * 8 : kill * 8 + 8]:
-                await world.ask(world.tenant(task.task_id), task.instruction, thread=task.task_id, user=task.user_id)
+                await world.order(world.tenant(task.task_id), task, thread=task.task_id)
             for number in range(QUESTIONS):
                 for thread in range(4):
                     await world.ask(world.tenant(f"chat-{kill}"), f"Is this question {number}?", thread=f"chat-{thread}")
@@ -65,7 +64,7 @@ async def test_work_that_a_killed_worker_left_is_finished_once_and_in_order(serv
         await world.until_answered()
 
         assert all(unfinished >= 1 for unfinished in left), "every kill must hit running work"
-        await _assert_end_states(world, TASKS[: kills * 8])
+        assert await world.wrong_end_states(TASKS[: kills * 8]) == []
         for kill in range(kills):
             for thread in range(4):
                 _assert_in_order(
@@ -84,19 +83,9 @@ async def test_a_service_that_ignores_keys_and_hides_its_effects_is_found_out(st
         fault = {"tenant": tenant, "operation": "modify_pending_order_address"}
         await world.back_office_fault(kind="ignore_idempotency_key", **fault)
         await world.back_office_fault(kind="fail_after_effect", how="status", times=1, **fault)
-        await world.ask(tenant, task.instruction, user=task.user_id)
+        await world.order(tenant, task)
         await world.until_ended()
         assert await world.doubles() == 1
-
-
-async def _assert_end_states(world: World, tasks) -> None:
-    wrong = []
-    for task in tasks:
-        url = f"{world.servers.back_office}/v1/{world.tenant(task.task_id)}/changes"
-        found = (await world.http.get(url)).json()
-        if not same_changes(found, task):
-            wrong.append((task.task_id, found))
-    assert wrong == []
 
 
 def _assert_in_order(world: World, query_ids: list[str]) -> None:

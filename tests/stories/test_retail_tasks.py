@@ -3,7 +3,6 @@
 import pytest
 
 from infra.local.data import datasets
-from workers.demo.end_states import same_changes
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(240)]
 
@@ -16,16 +15,11 @@ async def test_retail_tasks_end_in_exactly_the_state_that_the_data_gives(servers
     async with world_in(staffed) as world:
         tenants = {task.task_id: world.tenant(task.task_id) for task in tasks}
         for task in tasks:
-            await world.ask(tenants[task.task_id], task.instruction, thread=task.task_id, user=task.user_id)
+            await world.order(tenants[task.task_id], task, thread=task.task_id)
         await world.until_ended(within_s=180)
         await world.until_answered()
 
-        wrong = []
-        for task in tasks:
-            found = (await world.http.get(f"{servers.back_office}/v1/{tenants[task.task_id]}/changes")).json()
-            if not same_changes(found, task):
-                wrong.append((task.task_id, found, task.expected_changes))
-        assert wrong == []
+        assert await world.wrong_end_states(tasks) == []
         assert len(world.witness.accepted) == len(world.witness.requests) == len(world.witness.executed)
         # Some right solutions begin with a call that the shop refuses.
         refused = [entry for tenant in tenants.values() for entry in await world.journal(tenant) if entry["outcome"] == "refused"]

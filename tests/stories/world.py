@@ -12,6 +12,7 @@ from anyio.abc import TaskStatus
 
 from infra.kafka.publisher import RawProducer, raw_producer
 from infra.kafka.reading import follow
+from infra.local.data.datasets import RetailTask
 from tests.stories.contract import contract_of
 from tests.stories.servers import Realm, Servers
 from topics.catalogue import ANSWERS, OUTCOMES, REQUESTS, TRIAGE
@@ -20,6 +21,7 @@ from topics.events import ApprovalDecided, ApprovalRequested, Decision, QueryAsk
 from topics.records import Headers, OutboundRecord, RawRecord
 from workers import dead_letters
 from workers.client import Client, open_client
+from workers.demo.end_states import same_changes
 from workers.demo.witness import Witness
 from workers.operations import Operations
 
@@ -71,6 +73,10 @@ class World:
         self.asked[query_id] = tenant
         await self.client.publish(QueryAsked(thread_id=thread, text=text, user_id=user), tenant=tenant, event_id=query_id)
         return query_id
+
+    async def order(self, tenant: str, task: RetailTask, *, thread: str = "thread") -> str:
+        """Ask what a retail task's customer asks."""
+        return await self.ask(tenant, task.instruction, thread=thread, user=task.user_id)
 
     async def decide(
         self,
@@ -173,6 +179,16 @@ class World:
 
     async def effects(self, tenant: str) -> list[dict[str, Any]]:
         return [entry for entry in await self.journal(tenant) if entry["outcome"] == "applied"]
+
+    async def wrong_end_states(self, tasks: Sequence[RetailTask]) -> list[tuple[str, Any]]:
+        """Tasks, each of the tenant of its id, after which the shop's records are not what the data gives."""
+        wrong = []
+        for task in tasks:
+            url = f"{self.servers.back_office}/v1/{self.tenant(task.task_id)}/changes"
+            found = (await self.http.get(url)).json()
+            if not same_changes(found, task):
+                wrong.append((task.task_id, found))
+        return wrong
 
     async def doubles(self, tenants: Sequence[str] = ()) -> int:
         """Effects beyond the first under one key, by the back office's own journal."""
