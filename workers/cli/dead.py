@@ -63,7 +63,7 @@ def show(letter_id: Annotated[str, typer.Argument(help="The dead letter's id.")]
         if as_json:
             output.print_json(facts)
         else:
-            output.print_table(("what", "value"), [(name, value) for name, value in facts.items() if value not in {"", None}])
+            output.print_table(("what", "value"), [(name, value) for name, value in facts.items() if value not in ("", None)])
 
     output.run(tell, as_json=as_json)
 
