@@ -32,6 +32,8 @@ class Payload(BaseModel):
 
     TYPE: ClassVar[str]
     VERSION: ClassVar[int] = 1
+    # A piece of a stream: whoever yields it goes on before the broker has it, since a later event says it all again.
+    STREAMED: ClassVar[bool] = False
 
     def identity(self) -> str | None:
         """What makes two publications the same fact, or None when only their cause does."""
@@ -166,6 +168,7 @@ class AnswerDelta(Payload):
     """A piece of text. Pieces of the highest attempt, joined by sequence, are the answer."""
 
     TYPE = "answer.delta"
+    STREAMED = True
 
     thread_id: str
     query_id: str

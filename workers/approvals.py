@@ -1,6 +1,7 @@
 """Decisions of people: judged, recorded once, answered always, and applied to the thread that waits."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from flows.agent.threads import Agent, GraphVersionError, StaleApprovalError, ThreadGoneError, ThreadRef
 from topics.envelope import Event
@@ -18,15 +19,20 @@ async def handle_decision(
     verdict = _verdict(event)
     refusal = judge(known, decided, verdict, tenant=event.tenant, agent=agent)
     if refusal is None and known is not None:
-        standing = await registry.decide(event.tenant, decided.approval_id, verdict)
-        refusal = _lost(standing, verdict)
+        refusal = await _gone(event.tenant, known, agent)
+    if refusal is None and known is not None:
+        known = await registry.decide(event.tenant, decided.approval_id, verdict)
+        refusal = _closed(known, verdict)
         if refusal is None:
-            async for payload in _apply(event, known, verdict, conversation):
-                yield payload
+            async with aclosing(_apply(event, known, verdict, conversation)) as payloads:
+                async for payload in payloads:
+                    yield payload
             return
-        known = standing
     if refusal is not None:
         yield _refused(event, refusal, known)
+        if refusal[0] == "graph_version":
+            # Nothing was recorded. The dead letter can be replayed when a build that knows the thread runs again.
+            raise GraphVersionError(refusal[1])
 
 
 def judge(
@@ -38,12 +44,8 @@ def judge(
     request = known.request
     if decided.thread_id != request.thread_id:
         return "mismatch", "the approval belongs to another thread"
-    if known.status == "withdrawn":
-        return "stale", "the action is no longer wanted"
-    if known.status == "expired":
-        return "expired", "nobody decided in time"
-    if lost := _lost(known, verdict):
-        return lost
+    if closed := _closed(known, verdict):
+        return closed
     if decided.args_digest != request.args_digest:
         return "mismatch", "the digest is not that of what waits"
     if decided.decision not in request.allowed_decisions:
@@ -52,11 +54,24 @@ def judge(
         problem = agent.check_edit(request, tool=decided.tool, arguments=decided.arguments, tenant=tenant)
         if problem:
             return "invalid_edit", f"{problem.code}: {problem.detail}"
+    if known.status == "pending" and request.graph_version != agent.graph_version:
+        return "graph_version", f"the thread was paused by graph {request.graph_version}"
     return None
 
 
-def _lost(standing: Registered, verdict: Verdict) -> tuple[RefusalCode, str] | None:
-    """Whether another decision stands. Our own may be delivered again: then there is nothing lost."""
+async def _gone(tenant: str, known: Registered, agent: Agent) -> tuple[RefusalCode, str] | None:
+    """Look before a verdict is recorded: one for a thread that is lost would stand, and could never be applied."""
+    if known.status != "pending" or (await agent.status(ThreadRef(tenant, known.request.thread_id))).exists:
+        return None
+    return "thread_gone", "the thread has no checkpoint"
+
+
+def _closed(standing: Registered, verdict: Verdict) -> tuple[RefusalCode, str] | None:
+    """Whether something else stands. Our own verdict may be delivered again: then nothing is lost."""
+    if standing.status == "withdrawn":
+        return "stale", "the action is no longer wanted"
+    if standing.status == "expired":
+        return "expired", "nobody decided in time"
     winner = standing.verdict
     if winner is None or winner == verdict:
         return None
@@ -77,12 +92,13 @@ async def _apply(
     )
     try:
         thread = ThreadRef(event.tenant, request.thread_id)
-        async for payload in conversation.resume(thread, approval_id=request.approval_id, verdict=verdict):
-            yield payload
+        async with aclosing(conversation.resume(thread, approval_id=request.approval_id, verdict=verdict)) as payloads:
+            async for payload in payloads:
+                yield payload
     except (StaleApprovalError, ThreadGoneError) as error:
         yield _refused(event, ("thread_gone" if isinstance(error, ThreadGoneError) else "stale", str(error)), known)
     except GraphVersionError as error:
-        # It stays decidable: the dead letter can be replayed when a build that knows the thread runs again.
+        # The verdict stands. Its dead letter can be replayed when a build that knows the thread runs again.
         yield _refused(event, ("graph_version", str(error)), known)
         raise
 

@@ -1,11 +1,19 @@
-"""What the query and the approval worker share: one thread at a time, under its lease, questions in order."""
+"""What the query and the approval worker share: one thread at a time, under its lease, questions in order.
 
-from collections.abc import AsyncGenerator, AsyncIterator
+Every step may be the last one of its process, and the record that was being handled comes again. So what must not be lost is
+durable before what rests on it: a request is registered before it is published, a question is held before it is called held, and
+it is dropped only after the broker has its answer (a handler goes on behind a yield only then).
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
-from flows.agent.threads import Agent, ThreadRef
-from topics.events import AnswerFailed, AnswerHeld, ApprovalRequested, Payload, QueryAsked, Verdict
+from flows.agent.threads import Agent, GraphVersionError, ThreadRef
+from topics.events import AnswerFailed, AnswerHeld, ApprovalRequested, ApprovalWithdrawn, Payload, QueryAsked, Verdict
 from workers.ports import ApprovalRegistry, HeldQueries, HeldQuery, Lease, Leases
+
+CALLED_OFF = "The asker called it off."
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +22,7 @@ class Question:
 
     query_id: str
     query: QueryAsked
+    is_called_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,52 +36,122 @@ class Conversation:
 
     async def ask(self, thread: ThreadRef, *, query_id: str, query: QueryAsked) -> AsyncGenerator[Payload]:
         """Answer a question, or hold it while the thread waits for people or has older questions to run."""
+        question = Question(query_id, query)
         async with self.leases.hold(thread.checkpoint_id) as lease:
-            if await self.held.first(thread.checkpoint_id):
-                await self.held.hold(thread.checkpoint_id, Question(query_id, query))
-                if pending := (await self.agent.status(thread)).pending:
+            if await self._has_older(thread, query_id):
+                await self.held.hold(thread.checkpoint_id, question)
+                async with aclosing(self._run_held(thread, lease)) as payloads:
+                    async for payload in payloads:
+                        yield payload
+                if query_id in {one.query_id for one in await self.held.all(thread.checkpoint_id)}:
+                    pending = (await self.agent.status(thread)).pending
                     waiting_for = tuple(request.approval_id for request in pending)
                     yield AnswerHeld(thread_id=thread.thread_id, query_id=query_id, waiting_for=waiting_for)
             else:
-                async for payload in self._ask(thread, lease, Question(query_id, query)):
-                    yield payload
-            async for payload in self._run_held(thread, lease):
-                yield payload
+                async with aclosing(self._ask(thread, lease, question)) as payloads:
+                    async for payload in payloads:
+                        yield payload
+                async with aclosing(self._run_held(thread, lease)) as payloads:
+                    async for payload in payloads:
+                        yield payload
 
     async def resume(self, thread: ThreadRef, *, approval_id: str, verdict: Verdict) -> AsyncGenerator[Payload]:
         """Apply a verdict that won, then run the questions that waited for it."""
         async with self.leases.hold(thread.checkpoint_id) as lease:
-            run = self.agent.resume(thread, approval_id=approval_id, verdict=verdict, fence=lease.fence)
-            async for payload in self._registered(thread, run):
-                yield payload
-            async for payload in self._run_held(thread, lease):
-                yield payload
+            async with aclosing(self._resume(thread, lease, approval_id, verdict)) as payloads:
+                async for payload in payloads:
+                    yield payload
+            async with aclosing(self._run_held(thread, lease)) as payloads:
+                async for payload in payloads:
+                    yield payload
 
-    async def cancel(self, thread: ThreadRef, *, query_id: str) -> AsyncGenerator[Payload]:
-        """Drop a question that has not begun. One that runs or is answered stays as it is."""
+    async def cancel(self, thread: ThreadRef, *, query_id: str | None) -> AsyncGenerator[Payload]:
+        """Drop a question that has not begun, or call off one that waits for people. One that is answered stays as it is.
+
+        None means every question of the thread that is not answered.
+        """
         async with self.leases.hold(thread.checkpoint_id) as lease:
-            if await self.held.drop(thread.checkpoint_id, query_id):
-                yield AnswerFailed(thread_id=thread.thread_id, query_id=query_id, attempt=lease.fence * 1000, code="cancelled")
+            begun = (await self.agent.status(thread)).query_id
+            for question in await self.held.all(thread.checkpoint_id):
+                if query_id in {None, question.query_id} and question.query_id != begun:
+                    await self.held.call_off(thread.checkpoint_id, question.query_id)
+            if query_id in {None, begun}:
+                async with aclosing(self._call_off(thread, lease)) as payloads:
+                    async for payload in payloads:
+                        yield payload
+            async with aclosing(self._run_held(thread, lease)) as payloads:
+                async for payload in payloads:
+                    yield payload
+
+    async def _has_older(self, thread: ThreadRef, query_id: str) -> bool:
+        """Whether others wait already. The question that the thread is busy with waits for none of them: it goes on."""
+        if not await self.held.first(thread.checkpoint_id):
+            return False
+        return (await self.agent.status(thread)).query_id != query_id
 
     async def _ask(self, thread: ThreadRef, lease: Lease, question: HeldQuery) -> AsyncGenerator[Payload]:
         run = self.agent.ask(
             thread, query_id=question.query_id, text=question.query.text, user_id=question.query.user_id, fence=lease.fence
         )
-        async for payload in self._registered(thread, run):
-            if isinstance(payload, AnswerHeld):
-                await self.held.hold(thread.checkpoint_id, question)
-            yield payload
+        async with aclosing(self._registered(thread, run)) as payloads:
+            async for payload in payloads:
+                if isinstance(payload, AnswerHeld):
+                    await self.held.hold(thread.checkpoint_id, question)
+                yield payload
+
+    async def _resume(self, thread: ThreadRef, lease: Lease, approval_id: str, verdict: Verdict) -> AsyncGenerator[Payload]:
+        run = self.agent.resume(thread, approval_id=approval_id, verdict=verdict, fence=lease.fence)
+        async with aclosing(self._registered(thread, run)) as payloads:
+            async for payload in payloads:
+                yield payload
 
     async def _run_held(self, thread: ThreadRef, lease: Lease) -> AsyncGenerator[Payload]:
-        """Run what waited, oldest first, until the thread waits for people again."""
+        """Answer those that were called off; run the others, oldest first, until the thread waits for people again."""
+        for question in await self.held.all(thread.checkpoint_id):
+            if question.is_called_off:
+                attempt = lease.fence * 1000
+                yield AnswerFailed(thread_id=thread.thread_id, query_id=question.query_id, attempt=attempt, code="cancelled")
+                await self.held.drop(thread.checkpoint_id, question.query_id)
         while (question := await self.held.first(thread.checkpoint_id)) and not (await self.agent.status(thread)).pending:
-            async for payload in self._ask(thread, lease, question):
-                yield payload
+            async with aclosing(self._ask(thread, lease, question)) as payloads:
+                async for payload in payloads:
+                    yield payload
+                    if isinstance(payload, AnswerHeld):
+                        return  # a run that was cut off went on first, and asks again: this question has not begun
             await self.held.drop(thread.checkpoint_id, question.query_id)
 
-    async def _registered(self, thread: ThreadRef, run: AsyncIterator[Payload]) -> AsyncGenerator[Payload]:
-        """Make requests durable before they are published: who decides at once must find them."""
-        async for payload in run:
-            if isinstance(payload, ApprovalRequested):
-                await self.approvals.open(thread.tenant, [payload])
-            yield payload
+    async def _call_off(self, thread: ThreadRef, lease: Lease) -> AsyncGenerator[Payload]:
+        """Call the thread's waiting query off. A decision that won before is applied first: it was answered as accepted."""
+        while won := await self._withdraw(thread):
+            for approval_id, verdict in won:
+                async with aclosing(self._resume(thread, lease, approval_id, verdict)) as payloads:
+                    async for payload in payloads:
+                        yield payload
+        run = self.agent.cancel(thread, query_id=None, reason=CALLED_OFF, fence=lease.fence)
+        async with aclosing(self._registered(thread, run)) as payloads:
+            async for payload in payloads:
+                yield payload
+
+    async def _withdraw(self, thread: ThreadRef) -> list[tuple[str, Verdict]]:
+        """Take what waits out of the registry, which alone decides between a decision and a withdrawal. Returns the decisions.
+
+        Raises:
+            GraphVersionError: Another build paused the thread. Nothing was changed.
+        """
+        status = await self.agent.status(thread)
+        if status.pending and status.graph_version != self.agent.graph_version:
+            raise GraphVersionError(f"the thread was paused by graph {status.graph_version}")
+        await self.approvals.open(thread.tenant, status.pending)
+        standing = [await self.approvals.withdraw(thread.tenant, request.approval_id) for request in status.pending]
+        return [(one.request.approval_id, one.verdict) for one in standing if one.verdict is not None]
+
+    async def _registered(self, thread: ThreadRef, run: AsyncGenerator[Payload]) -> AsyncGenerator[Payload]:
+        """Make requests and withdrawals durable before they are published: who decides at once must find them."""
+        async with aclosing(run) as payloads:
+            async for payload in payloads:
+                if isinstance(payload, ApprovalRequested):
+                    await self.approvals.open(thread.tenant, [payload])
+                elif isinstance(payload, ApprovalWithdrawn):
+                    with suppress(LookupError):  # long forgotten: nobody can decide it either
+                        await self.approvals.withdraw(thread.tenant, payload.approval_id)
+                yield payload

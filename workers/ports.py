@@ -55,18 +55,28 @@ class ApprovalRegistry(Protocol):
         """Record the verdict if none stands yet. Returns what stands now: compare its `decision_id` to see who won."""
         ...
 
+    async def withdraw(self, tenant: str, approval_id: str) -> Registered:
+        """Take a pending request back. Returns what stands now: a verdict that was first stays.
+
+        Raises:
+            LookupError: The tenant has no such approval.
+        """
+        ...
+
     async def pending(self, tenant: str | None, *, limit: int) -> Sequence[Registered]:
         """Open approvals, oldest first."""
         ...
 
 
 class HeldQuery(Protocol):
-    """A question that waits for a thread's approvals."""
+    """A question that waits for a thread's approvals. One that is called off only waits to be told so."""
 
     @property
     def query_id(self) -> str: ...
     @property
     def query(self) -> QueryAsked: ...
+    @property
+    def is_called_off(self) -> bool: ...
 
 
 class HeldQueries(Protocol):
@@ -78,6 +88,14 @@ class HeldQueries(Protocol):
 
     async def first(self, thread: str) -> HeldQuery | None:
         """The next to run, or None."""
+        ...
+
+    async def all(self, thread: str) -> Sequence[HeldQuery]:
+        """Every one that waits, the next to run first."""
+        ...
+
+    async def call_off(self, thread: str, query_id: str) -> bool:
+        """Mark one: it must not run any more. Durable on return. False when it was not there."""
         ...
 
     async def drop(self, thread: str, query_id: str) -> bool:

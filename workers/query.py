@@ -1,6 +1,7 @@
 """Questions and orders become agent runs."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from flows.agent.threads import ThreadRef
 from topics.envelope import Event
@@ -9,13 +10,14 @@ from workers.conversation import Conversation
 
 
 async def handle_query(event: Event[Payload], *, conversation: Conversation) -> AsyncGenerator[Payload]:
-    """Run, continue or hold the agent for one question; or drop one that is no longer wanted."""
+    """Run, continue or hold the agent for one question; or call off what is no longer wanted."""
     match event.payload:
         case QueryAsked() as query:
             payloads = conversation.ask(ThreadRef(event.tenant, query.thread_id), query_id=event.id, query=query)
-        case QueryCancelled(thread_id=thread_id, query_id=str(query_id)):
+        case QueryCancelled(thread_id=thread_id, query_id=query_id):
             payloads = conversation.cancel(ThreadRef(event.tenant, thread_id), query_id=query_id)
         case _:
             return
-    async for payload in payloads:
-        yield payload
+    async with aclosing(payloads):
+        async for payload in payloads:
+            yield payload

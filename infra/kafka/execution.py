@@ -111,6 +111,8 @@ class Executor:
         async with aclosing(handler(outbox.event)) as payloads:
             async for payload in payloads:
                 await outbox.send(payload)
+                if not payload.STREAMED:
+                    await outbox.flush()
         await outbox.flush()
 
     async def _run_batch(self, handler: BatchHandler | None, works: Sequence[Work], outcomes: dict[Work, Exception | None]) -> None:

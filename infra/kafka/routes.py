@@ -8,7 +8,9 @@ from topics.catalogue import TopicSpec
 from topics.envelope import Event
 from topics.events import Payload
 
-# A handler yields payloads; the runtime publishes them, waits for the acknowledgements, then lets the offset count.
+# A handler yields payloads; the runtime publishes them, waits for the acknowledgements, then lets the offset count. A handler
+# goes on behind a yield only once the broker has the payload, unless that is a piece of a stream: what it then writes elsewhere
+# can rest on it, whatever crashes.
 Handler = Callable[[Event[Any]], AsyncGenerator[Payload]]
 
 # A batch handler yields, in any order, (event, payload) to publish and (event, error) where one of them failed.

@@ -9,7 +9,7 @@ from infra.redis.client import Script, wait_durable
 from infra.redis.keys import Keys
 from topics.events import QueryAsked
 
-# KEYS: order, queries. ARGV: query id, query.
+# KEYS: order, queries. ARGV: query id, query. A query that is called off has a minus before it.
 HOLD: Final = """
 if redis.call('HSETNX', KEYS[2], ARGV[1], ARGV[2]) == 1 then redis.call('RPUSH', KEYS[1], ARGV[1]) end
 """
@@ -18,7 +18,18 @@ local id = redis.call('LINDEX', KEYS[1], 0)
 if not id then return {} end
 return {id, redis.call('HGET', KEYS[2], id)}
 """
+ALL: Final = """
+local found = {}
+for i, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do found[i] = {id, redis.call('HGET', KEYS[2], id)} end
+return found
+"""
 # KEYS: order, queries. ARGV: query id.
+CALL_OFF: Final = """
+local query = redis.call('HGET', KEYS[2], ARGV[1])
+if not query then return 0 end
+if string.sub(query, 1, 1) ~= '-' then redis.call('HSET', KEYS[2], ARGV[1], '-' .. query) end
+return 1
+"""
 DROP: Final = """
 redis.call('LREM', KEYS[1], 0, ARGV[1])
 return redis.call('HDEL', KEYS[2], ARGV[1])
@@ -37,10 +48,11 @@ class Waiting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HeldQuery:
-    """A question that waits for a thread's approvals."""
+    """A question that waits for a thread's approvals. One that is called off only waits to be told so."""
 
     query_id: str
     query: QueryAsked
+    is_called_off: bool = False
 
 
 class RedisHeldQueries:
@@ -54,6 +66,8 @@ class RedisHeldQueries:
         self._keys = keys or Keys()
         self._hold = Script(client, HOLD)
         self._first = Script(client, FIRST)
+        self._all = Script(client, ALL)
+        self._call_off = Script(client, CALL_OFF)
         self._drop = Script(client, DROP)
 
     async def hold(self, thread: str, held: Waiting) -> None:
@@ -65,9 +79,19 @@ class RedisHeldQueries:
         """The next to run, or None."""
         match await self._first(self._of(thread)):
             case [query_id, query]:
-                return HeldQuery(query_id.decode(), QueryAsked.model_validate_json(query))
+                return _held(query_id, query)
             case _:
                 return None
+
+    async def all(self, thread: str) -> list[HeldQuery]:
+        """Every one that waits, the next to run first."""
+        return [_held(query_id, query) for query_id, query in await self._all(self._of(thread))]
+
+    async def call_off(self, thread: str, query_id: str) -> bool:
+        """Mark one: it must not run any more. On disk on return. False when it was not there."""
+        found = bool(await self._call_off(self._of(thread), [query_id]))
+        await wait_durable(self._client, keys=self._keys)
+        return found
 
     async def drop(self, thread: str, query_id: str) -> bool:
         """Take one out, after it ran or was cancelled. False when it was not there."""
@@ -75,3 +99,7 @@ class RedisHeldQueries:
 
     def _of(self, thread: str) -> list[str]:
         return [self._keys.held_order(thread), self._keys.held_queries(thread)]
+
+
+def _held(query_id: bytes, query: bytes) -> HeldQuery:
+    return HeldQuery(query_id.decode(), QueryAsked.model_validate_json(query.removeprefix(b"-")), query.startswith(b"-"))

@@ -1,5 +1,7 @@
 """Held questions in memory."""
 
+from dataclasses import replace
+
 from infra.redis.held import HeldQuery, Waiting
 
 
@@ -14,6 +16,15 @@ class MemoryHeldQueries:
 
     async def first(self, thread: str) -> HeldQuery | None:
         return next(iter(self.threads.get(thread, {}).values()), None)
+
+    async def all(self, thread: str) -> list[HeldQuery]:
+        return list(self.threads.get(thread, {}).values())
+
+    async def call_off(self, thread: str, query_id: str) -> bool:
+        waiting = self.threads.get(thread, {})
+        if query_id in waiting:
+            waiting[query_id] = replace(waiting[query_id], is_called_off=True)
+        return query_id in waiting
 
     async def drop(self, thread: str, query_id: str) -> bool:
         return self.threads.get(thread, {}).pop(query_id, None) is not None
