@@ -17,6 +17,7 @@ from flows.agent.threads import Agent, AgentLimits
 from flows.retrieval import FusionPolicy, HybridRetriever
 from flows.triage import build_triage
 from infra.clock import SystemClock
+from infra.collector import calm_collector
 from infra.http_service import HttpToolService, open_client
 from infra.kafka.board import RuntimeConfig
 from infra.kafka.consumer import GroupConsumer
@@ -93,6 +94,7 @@ async def run_workers(settings: Settings, names: Sequence[str]) -> None:
         raise ConfigError(f"no worker {', '.join(unknown)}; there are: {', '.join(WORKERS)}")
     async with build_parts(settings) as parts:
         runtimes = [_runtime(parts, name, topology(parts)[name]) for name in names]
+        calm_collector()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_on_signal, runtimes)
             async with anyio.create_task_group() as running:

@@ -48,11 +48,11 @@ class Work:
     failures: int = 0
     first_failed_at_ms: int | None = None
     scope: Any = None
+    claim_id: str = field(init=False)
 
-    @property
-    def claim_id(self) -> str:
-        """The record's name in the inbox; one that was not understood is known by its position."""
-        return self.event.claim_id if self.event else str(uuid5(NAMESPACE, self.record.position))
+    def __post_init__(self) -> None:
+        """Name the record for the inbox, once; one that was not understood is known by its position."""
+        self.claim_id = self.event.claim_id if self.event else str(uuid5(NAMESPACE, self.record.position))
 
     @property
     def lane(self) -> str:

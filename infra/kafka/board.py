@@ -76,12 +76,18 @@ class Board:
         self.gate = IntakeGate()
         self.counters = Counters()
         self.stopping = anyio.Event()
-        self.wake = anyio.Event()
+        self._wake = anyio.Event()
+
+    @property
+    def wake(self) -> anyio.Event:
+        """What ends at the next change. Take it before looking, so that no change falls between the look and the wait."""
+        if self._wake.is_set():
+            self._wake = anyio.Event()
+        return self._wake
 
     def notify(self) -> None:
-        """Something changed: whoever waits for `wake` looks again."""
-        self.wake.set()
-        self.wake = anyio.Event()
+        """Something changed: whoever waits for `wake` looks again. Cheap, because every record calls it more than once."""
+        self._wake.set()
 
     def lanes_of(self, work: Work) -> LaneTable[Work]:
         """The lanes of the work's topic; its replay topic shares them."""
