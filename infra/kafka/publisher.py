@@ -1,7 +1,7 @@
 """Writing to Kafka: events through FastStream's broker, and records byte for byte through a producer of our own."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Generator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from faststream.kafka import KafkaBroker
 
 from infra.kafka.connection import KafkaConnection
 from infra.kafka.dead_letter import Death, dead_letter
-from topics.errors import ConfigError, OutageError, RejectedError
+from topics.errors import OutageError, RejectedError
 from topics.records import OutboundRecord, RawRecord
 
 SEND_WITHIN_S: Final = 30.0
@@ -39,7 +39,18 @@ class EventPublisher:
                 )
         except (KafkaError, TimeoutError) as error:
             raise _meaning_of(error) from error
-        return _acknowledged(acknowledgement)
+        return _Acknowledgement(acknowledgement)
+
+
+class _Acknowledgement:
+    """What `send` gives. Unlike a coroutine it may be left alone, as happens when a handler fails after it said something."""
+
+    def __init__(self, future: "asyncio.Future[Any]") -> None:
+        self._future = future
+        future.add_done_callback(_look_at)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return _acknowledged(self._future).__await__()
 
 
 class RawProducer:
@@ -94,7 +105,11 @@ class DeadLetterTopic:
 
 @asynccontextmanager
 async def event_broker(connection: KafkaConnection, *, client_id: str) -> AsyncGenerator[KafkaBroker]:
-    """A started FastStream broker that only publishes."""
+    """A started FastStream broker that only publishes.
+
+    Raises:
+        ConfigError: The cluster cannot be reached.
+    """
     broker = KafkaBroker(
         connection.bootstrap.split(","),
         security=connection.faststream_security(),
@@ -106,10 +121,8 @@ async def event_broker(connection: KafkaConnection, *, client_id: str) -> AsyncG
         logger=None,
     )
     try:
-        await broker.start()
-    except KafkaError as error:
-        raise ConfigError(f"Kafka at {connection.bootstrap} cannot be reached: {error}") from error
-    try:
+        with connection.connecting():
+            await broker.start()
         yield broker
     finally:
         with anyio.move_on_after(SEND_WITHIN_S, shield=True):
@@ -118,18 +131,25 @@ async def event_broker(connection: KafkaConnection, *, client_id: str) -> AsyncG
 
 @asynccontextmanager
 async def raw_producer(connection: KafkaConnection) -> AsyncGenerator[RawProducer]:
-    """A started producer for records that must stay as they are."""
+    """A started producer for records that must stay as they are.
+
+    Raises:
+        ConfigError: The cluster cannot be reached.
+    """
     producer = AIOKafkaProducer(**connection.client_options(), acks="all", enable_idempotence=connection.idempotent)
     try:
-        await producer.start()
-    except KafkaError as error:
-        await producer.stop()
-        raise ConfigError(f"Kafka at {connection.bootstrap} cannot be reached: {error}") from error
-    try:
+        with connection.connecting():
+            await producer.start()
         yield RawProducer(producer)
     finally:
         with anyio.move_on_after(SEND_WITHIN_S, shield=True):
             await producer.stop()
+
+
+def _look_at(future: "asyncio.Future[Any]") -> None:
+    """Take a failure that nobody waits for any more: it is no surprise, the record runs again."""
+    if not future.cancelled():
+        future.exception()
 
 
 async def _acknowledged(future: "asyncio.Future[Any]") -> None:

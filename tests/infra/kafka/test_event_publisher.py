@@ -1,0 +1,58 @@
+import asyncio
+import gc
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from aiokafka.errors import KafkaError, KafkaTimeoutError
+from faststream.kafka import KafkaBroker
+
+from infra.kafka.publisher import EventPublisher
+from topics.errors import OutageError
+from topics.records import OutboundRecord
+
+RECORD = OutboundRecord("answers", b"acme/t", b"{}", (("ce_id", b"1"),))
+
+
+@dataclass
+class StubBroker:
+    """Hands out futures that the test settles."""
+
+    futures: list[asyncio.Future[Any]] = field(default_factory=list)
+    error: KafkaError | None = None
+
+    async def publish(self, *_: Any, **__: Any) -> asyncio.Future[Any]:
+        if self.error:
+            raise self.error
+        self.futures.append(asyncio.get_running_loop().create_future())
+        return self.futures[-1]
+
+
+async def test_an_acknowledgement_ends_when_the_broker_has_the_event():
+    broker = StubBroker()
+    acknowledgement = await EventPublisher(cast("KafkaBroker", broker)).send(RECORD)
+    broker.futures[0].set_result("metadata")
+    await acknowledgement
+
+
+async def test_a_broker_that_refuses_is_an_outage_here_and_there():
+    broker = StubBroker()
+    acknowledgement = await EventPublisher(cast("KafkaBroker", broker)).send(RECORD)
+    broker.futures[0].set_exception(KafkaTimeoutError())
+    with pytest.raises(OutageError):
+        await acknowledgement
+    broker.error = KafkaTimeoutError()
+    with pytest.raises(OutageError):
+        await EventPublisher(cast("KafkaBroker", broker)).send(RECORD)
+
+
+async def test_an_acknowledgement_that_nobody_waits_for_makes_no_noise():
+    """A handler that fails after its first words leaves some behind; warnings are errors in this suite."""
+    broker = StubBroker()
+    publisher = EventPublisher(cast("KafkaBroker", broker))
+    for _ in range(2):
+        await publisher.send(RECORD)
+    broker.futures[0].set_exception(KafkaTimeoutError())
+    broker.futures.clear()
+    gc.collect()
+    await asyncio.sleep(0)
