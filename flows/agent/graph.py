@@ -8,7 +8,7 @@ No effect shares a super-step with an interrupt, so that partial approvals, re-r
 
 import hashlib
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -79,6 +79,7 @@ class AgentGraph:
         for node in ("execute", "search", "repair"):
             graph.add_edge(node, "model")
         self._graph = graph.compile(checkpointer=checkpointer)
+        self._checkpointer = checkpointer
 
     async def snapshot(self, thread: ThreadRef) -> Snapshot:
         """What is saved of a thread."""
@@ -117,6 +118,11 @@ class AgentGraph:
     def resume(self, answers: dict[str, dict[str, Any]], context: RunContext) -> AsyncGenerator[AIMessageChunk]:
         """Answer interrupts, by their ids, and run on."""
         return self.run(Command(resume=answers), context)
+
+    async def prune(self, thread: ThreadRef) -> None:
+        """Let go of all but the newest checkpoint: each is a whole copy, and nothing goes back to an older one."""
+        with suppress(NotImplementedError):  # not every saver can; then its owner has to
+            await self._checkpointer.aprune([thread.checkpoint_id])
 
     def _config(self, thread: ThreadRef, *, fence: int | None = None) -> RunnableConfig:
         # A checkpointer that knows fences refuses writes under an older one.

@@ -294,8 +294,11 @@ class Agent:
                 turn, text = chunk.id or "", streaming.text_of(chunk)
                 for payload in stream.chunk(turn=turn, text=text, calls_tools=streaming.calls_tools(chunk)):
                     yield payload
-        for payload in self._facts(await self._graph.snapshot(thread), stream):
+        after = await self._graph.snapshot(thread)
+        for payload in self._facts(after, stream):
             yield payload
+        if after.is_idle:
+            await self._graph.prune(thread)
 
     def _facts(self, snapshot: Snapshot, stream: AnswerStream) -> Iterator[Payload]:
         """Everything that is known of the stream's query, and everything that waits."""

@@ -87,3 +87,14 @@ async def test_a_second_query_remembers_the_first(world: World, leases: RedisLea
     await _under_lease(leases, world, lambda: world.ask("a", query_id="q1"))
     told = await _under_lease(leases, world, lambda: world.ask("b", query_id="q2"))
     assert one(events.AnswerCompleted, told).text == "4 messages."
+
+
+@pytest.mark.story
+async def test_a_finished_thread_keeps_one_checkpoint_and_its_memory(world: World, leases: RedisLeases):
+    """P7: each checkpoint is a whole copy, so a long conversation must not keep them all."""
+    world.script = Script(answer=lambda messages: say(f"{sum(1 for one in messages if one.type == 'human')} questions so far."))
+    for number in range(3):
+        told = await _under_lease(leases, world, lambda number=number: world.ask("more", query_id=f"q{number}"))
+    assert one(events.AnswerCompleted, told).text == "3 questions so far."
+    config = {"configurable": {"thread_id": THREAD.checkpoint_id, "checkpoint_ns": ""}}
+    assert len([found async for found in world.saver.alist(config)]) == 1
