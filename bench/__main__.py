@@ -9,12 +9,13 @@ from typing import Any, Final
 import anyio
 import structlog
 
-from bench import engine, rig, slow_queries
+from bench import engine, latency, rig, slow_queries
 from infra.local.stack import BrokerKind
 
 SECTIONS: Final[dict[str, Callable[[BrokerKind], Awaitable[dict[str, Any]]]]] = {
     "slow-queries": slow_queries.run,
     "engine": engine.run,
+    "latency": latency.run,
 }
 
 
