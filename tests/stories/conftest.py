@@ -37,3 +37,21 @@ def world_in(servers: Servers, request: pytest.FixtureRequest) -> Callable[[Real
     """How a test opens its world in a realm."""
     name = f"w{abs(hash(request.node.nodeid)) % 10**8}"
     return lambda realm: open_world(servers, realm, name)
+
+
+FIGURES = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
+    """Say a number that a story saw; the run's end shows them."""
+    figures = request.config.stash.setdefault(FIGURES, [])
+    return lambda name, value: figures.append(f"{request.node.name}: {name}: {value}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the stories counted."""
+    if figures := terminalreporter.config.stash.get(FIGURES, []):
+        terminalreporter.section("stories")
+        for line in figures:
+            terminalreporter.line(line)

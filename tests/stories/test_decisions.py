@@ -117,7 +117,7 @@ async def test_losers_late_comers_and_strangers_are_answered_by_name_and_change_
         assert [one["arguments"] for one in await world.effects(tenant)] == [arguments]
 
 
-async def test_of_two_contradictory_decisions_at_once_exactly_one_counts(staffed, world_in, record_property):
+async def test_of_two_contradictory_decisions_at_once_exactly_one_counts(staffed, world_in, figure):
     """Each pair comes from two producers on two partitions, so that two workers may judge at the same time."""
     async with world_in(staffed) as world:
         world.choose = nobody
@@ -155,4 +155,4 @@ async def test_of_two_contradictory_decisions_at_once_exactly_one_counts(staffed
             approved = winners[request.approval_id] == "approve"
             assert len(await world.effects(tenant)) == approved
             assert world.witness.executed[request.approval_id].status == ("ok" if approved else "not_run")
-        record_property("won by approve", list(winners.values()).count("approve"))
+        figure("won by approve", list(winners.values()).count("approve"))

@@ -39,7 +39,7 @@ async def test_a_paused_thread_is_resumed_elsewhere_after_its_worker_and_redis_w
         assert await world.wrong_end_states(tasks) == []
 
 
-async def test_work_that_a_killed_worker_left_is_finished_once_and_in_order(servers, world_in, record_property):
+async def test_work_that_a_killed_worker_left_is_finished_once_and_in_order(servers, world_in, figure):
     realm = await servers.realm("killed")
     kills = 3 if servers.is_kafka else 1
     async with world_in(realm) as world, crew(realm.data_dir) as members:
@@ -71,7 +71,7 @@ async def test_work_that_a_killed_worker_left_is_finished_once_and_in_order(serv
                     world, [one for one in world.asked if one.startswith(f"{world.tenant(f'chat-{kill}')}:chat-{thread}:")]
                 )
         assert await world.letters(0) == []
-        record_property("killed with unfinished records", left)
+        figure("killed with unfinished records", left)
 
 
 async def test_a_service_that_ignores_keys_and_hides_its_effects_is_found_out(staffed, world_in):

@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.story, pytest.mark.timeout(240)]
 ON_KAFKA = 25
 
 
-async def test_retail_tasks_end_in_exactly_the_state_that_the_data_gives(servers, staffed, world_in, record_property):
+async def test_retail_tasks_end_in_exactly_the_state_that_the_data_gives(servers, staffed, world_in, figure):
     tasks = datasets.retail_tasks()
     tasks = tasks if servers.kind == "tansu" else [task for task in tasks if task.expected_changes][:ON_KAFKA]
     async with world_in(staffed) as world:
@@ -26,5 +26,5 @@ async def test_retail_tasks_end_in_exactly_the_state_that_the_data_gives(servers
         assert [one.status for one in world.witness.executed.values()].count("error") == len(refused)
         assert {one.status for one in world.witness.executed.values()} <= {"ok", "error"}
         assert not [one for one in world.asked if not world.witness.streams[one].is_true()]
-        record_property("tasks", len(tasks))
-        record_property("approvals", len(world.witness.requests))
+        figure("tasks", len(tasks))
+        figure("approvals", len(world.witness.requests))

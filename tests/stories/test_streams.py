@@ -31,7 +31,7 @@ FINAL: dict[str, tuple[dict[str, Any], str, str]] = {
 IN_THE_MIDDLE = {"cut", "dropped", "dropped twice", "garbled", "error event"}
 
 
-async def test_the_deltas_of_the_last_attempt_joined_are_the_answer_under_every_fault(staffed, world_in, record_property):
+async def test_the_deltas_of_the_last_attempt_joined_are_the_answer_under_every_fault(staffed, world_in, figure):
     async with world_in(staffed) as world:
         await world.model("pace", {"first_token_ms": 0, "tokens_per_s": 300})
         faults = {**MENDED, **{name: fault for name, (fault, _, _) in FINAL.items()}}
@@ -55,5 +55,5 @@ async def test_the_deltas_of_the_last_attempt_joined_are_the_answer_under_every_
             assert "".join(delta.text for delta in heard if isinstance(delta, AnswerDelta)) != TEXT
             assert any(isinstance(one, AnswerRestarted) and one.reason == "retry" for one in heard), name
         deltas = [event for event in world.heard if isinstance(event.payload, AnswerDelta)]
-        record_property("deltas", len(deltas))
+        figure("deltas", len(deltas))
         assert not [event for event in deltas if "\N{REPLACEMENT CHARACTER}" in event.payload.text]
