@@ -1,14 +1,20 @@
 """How to reach the cluster: addresses, SASL and TLS, in the shapes that aiokafka and FastStream want."""
 
 import ssl
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+import anyio
+from aiokafka.errors import KafkaError
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256, SASLScram512
 
 from topics.errors import ConfigError
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+CONNECT_WITHIN_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,21 @@ class KafkaConnection:
     username: str | None = None
     password: str | None = None
     idempotent: bool = True
+
+    @contextmanager
+    def connecting(self) -> Generator[None]:
+        """Bound a client's start. Left alone it takes as long as one of its requests may, and fails in several ways.
+
+        Raises:
+            ConfigError: The cluster did not answer within 10 s, or refused us, or its address is none.
+        """
+        try:
+            with anyio.fail_after(CONNECT_WITHIN_S):
+                yield
+        except (KafkaError, OSError, ValueError) as error:
+            raise ConfigError(
+                f"Kafka at {self.bootstrap} cannot be reached: is it running, and are SLUICE_KAFKA_BOOTSTRAP, user and TLS right?"
+            ) from error
 
     def client_options(self) -> dict[str, Any]:
         """Keyword arguments of every aiokafka client.

@@ -1,15 +1,17 @@
 """The door to aiokafka's consumer: poll, explicit commits, and a listener that may drain before partitions go.
 
 Traps of aiokafka 0.14 that this file keeps closed: a bare commit commits the fetch position of every partition; `pause` throws the
-prefetched records away; rebalances are eager and reset positions; a sticky assignor keeps its state on the class.
+prefetched records away; rebalances are eager and reset positions; a sticky assignor keeps its state on the class; a start that has
+subscribed waits for the group without a bound; and an answer about committed positions that failed as a whole, as it does while a
+coordinator loads, is read as "nothing was committed", so that a group would begin anew.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Literal, Protocol
 
 import anyio
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, codec
 from aiokafka import TopicPartition as ClientPartition
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import (
@@ -19,11 +21,14 @@ from aiokafka.errors import (
     IllegalStateError,
     KafkaError,
     NoOffsetForPartitionError,
+    NotCoordinatorForGroupError,
     OffsetOutOfRangeError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
+    for_code,
 )
+from aiokafka.protocol.commit import OffsetFetchRequest
 
 from infra.kafka.connection import KafkaConnection
 from topics.errors import ConfigError, HaltError, OutageError
@@ -69,7 +74,7 @@ class Consumer(Protocol):
         ...
 
     async def commit(self, positions: dict[TopicPartition, int]) -> bool:
-        """Commit the next positions to read. False when the group refused: somebody else owns them now."""
+        """Commit the next positions to read. False when not all of them are: somebody else owns those now."""
         ...
 
     async def stop(self) -> None:
@@ -107,21 +112,28 @@ class GroupConsumer:
             max_poll_interval_ms=DAY_MS,  # progress is judged by our own health check, not by how often we ask
             metadata_max_age_ms=30_000,
         )
+        cluster = self._client._client  # noqa: SLF001 -- the one place where an answer is seen whole; see the module
+        cluster.send = with_checked_positions(cluster.send)
+        self._connection = connection
         self._group = group
         self._topics = list(topics)
         self._new_group_reads_from = new_group_reads_from
 
     async def start(self, listener: RebalanceListener) -> None:
-        """Join the group.
+        """Connect, and begin to join the group: the listener hears of the first assignment.
 
         Raises:
-            ConfigError: The cluster cannot be reached, or refuses us.
+            ConfigError: The cluster cannot be reached or refuses us, a topic is missing, or a codec is.
         """
-        self._client.subscribe(self._topics, listener=_Listener(listener))
+        check_codecs()
         try:
-            await self._client.start()
-        except KafkaError as error:
-            raise ConfigError(f"group {self._group} cannot join: {error}") from error
+            with self._connection.connecting():
+                await self._client.start()
+                _refuse_missing(self._topics, await self._client.topics())
+        except ConfigError:
+            await self.stop()
+            raise
+        self._client.subscribe(self._topics, listener=_Listener(listener))
 
     async def poll(self, full: set[TopicPartition]) -> dict[TopicPartition, list[RawRecord]]:
         """The next records of partitions that are not full; see `Consumer`."""
@@ -141,16 +153,21 @@ class GroupConsumer:
         return {(key.topic, key.partition): [raw_record(record) for record in records] for key, records in batches.items()}
 
     async def _begin(self, partition: ClientPartition) -> None:
-        """A partition that this group never committed: apply the rule for new groups, and say so."""
+        """Apply the rule for new groups to a partition that this group never committed, and commit where it begins.
+
+        Committed at once: a group that reads from the end and is restarted before its first record would skip what came meanwhile.
+        """
         _log.debug("no_committed_position", group=self._group, partition=str(partition), reads_from=self._new_group_reads_from)
-        seek = self._client.seek_to_beginning if self._new_group_reads_from == "earliest" else self._client.seek_to_end
+        look_up = self._client.beginning_offsets if self._new_group_reads_from == "earliest" else self._client.end_offsets
         try:
-            await seek(partition)
+            position: int = (await look_up([partition]))[partition]
+            if await self.commit({(partition.topic, partition.partition): position}):
+                self._client.seek(partition, position)
         except (IllegalStateError, KafkaError) as error:
             raise OutageError(f"cannot find where {partition} begins") from error
 
     async def commit(self, positions: dict[TopicPartition, int]) -> bool:
-        """Commit explicit positions, within a bound; see `Consumer`."""
+        """Commit explicit positions of partitions that are ours, within a bound; see `Consumer`."""
         assigned = self._client.assignment()
         offsets = {
             ClientPartition(*partition): position
@@ -166,7 +183,7 @@ class GroupConsumer:
             return False
         except (KafkaError, TimeoutError) as error:
             raise OutageError(f"the commit of {self._group} was not acknowledged") from error
-        return True
+        return len(offsets) == len(positions)
 
     async def stop(self) -> None:
         """Leave the group. A broker that is gone does not hold us up."""
@@ -187,6 +204,51 @@ class _Listener(ConsumerRebalanceListener):  # its methods may be coroutines, wh
 
     async def on_partitions_assigned(self, assigned: Iterable[ClientPartition]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         await self._listener.on_assigned([(one.topic, one.partition) for one in assigned])
+
+
+def check_codecs() -> None:
+    """See that every codec that a producer or a topic may choose can be read.
+
+    Raises:
+        ConfigError: Some cannot. Found later, the consumer would stop at the first such record, and again after every restart.
+    """
+    readable = {"gzip": codec.has_gzip, "snappy": codec.has_snappy, "lz4": codec.has_lz4, "zstd": codec.has_zstd}
+    missing = [name for name, is_readable in readable.items() if not is_readable()]
+    if missing:
+        raise ConfigError(f"records compressed with {', '.join(missing)} cannot be read: install aiokafka[lz4,snappy,zstd]")
+
+
+def _refuse_missing(wanted: Iterable[str], found: Iterable[str]) -> None:
+    missing = sorted(set(wanted) - set(found))
+    if missing:
+        raise ConfigError(f"topics are missing ({', '.join(missing)}): `sluice topics apply` creates them")
+
+
+def with_checked_positions(send: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Let a failed answer about committed positions be a failure: aiokafka looks at its single partitions only.
+
+    What passes is an answer without an error that speaks of every partition that was asked about. Anything else is raised, as
+    an error that makes the client look for the coordinator again and ask once more, unless the broker denies the group.
+    """
+
+    async def checked(node_id: Any, request: Any, **how: Any) -> Any:
+        response = await send(node_id, request, **how)
+        if isinstance(request, OffsetFetchRequest):
+            group, asked = _asked_about(request)
+            told = {(topic, one[0]) for topic, partitions in response.topics for one in partitions}
+            error = for_code(getattr(response, "error_code", 0))
+            if error is GroupAuthorizationFailedError:
+                raise error(group)
+            if error.errno or not asked <= told:
+                raise NotCoordinatorForGroupError(error.message)
+        return response
+
+    return checked
+
+
+def _asked_about(request: Any) -> tuple[str, set[TopicPartition]]:
+    asked = {(topic, number) for topic, numbers in request._partitions or () for number in numbers}  # noqa: SLF001 -- as above
+    return request._consumer_group, asked  # noqa: SLF001 -- as above
 
 
 def _meaning_of(error: KafkaError) -> HaltError | OutageError:

@@ -77,12 +77,11 @@ class _Admin:
     async def __aenter__(self) -> Self:
         self._client = AIOKafkaAdminClient(**self._connection.client_options(), request_timeout_ms=15_000)
         try:
-            await self._client.start()
-        except KafkaError as error:
+            with self._connection.connecting():
+                await self._client.start()
+        except ConfigError:
             await self._client.close()
-            raise ConfigError(
-                f"Kafka at {self._connection.bootstrap} cannot be reached; is it running, and is SLUICE_KAFKA_BOOTSTRAP right?"
-            ) from error
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -1,14 +1,13 @@
 """Read topics outside any consumer group: whole, up to their end of now, or from now on."""
 
-import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal
 
 import anyio
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as ClientPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from infra.kafka.connection import KafkaConnection
 from infra.kafka.consumer import raw_record
@@ -17,6 +16,7 @@ from topics.records import RawRecord
 
 QUIET_LIMIT_S: Final = 20.0
 SHORT_WAIT_MS: Final = 300
+READ_WITHIN_MS: Final = 8_000
 MAX_EXTRA_POLLS: Final = 20
 
 
@@ -80,13 +80,11 @@ async def _assigned(
         enable_auto_commit=False,
         auto_offset_reset=begin,
         isolation_level="read_committed",
+        request_timeout_ms=READ_WITHIN_MS,  # it also bounds the wait for a topic that is not there
     )
     try:
-        await client.start()
-    except KafkaError as error:
-        await client.stop()
-        raise ConfigError(f"Kafka at {connection.bootstrap} cannot be read: {_brief(error)}") from error
-    try:
+        with connection.connecting():
+            await _start(client, topics)
         yield client, _all_partitions(client, topics)
     except KafkaError as error:
         raise OutageError(f"the broker does not answer: {type(error).__name__}") from error
@@ -95,13 +93,20 @@ async def _assigned(
             await client.stop()
 
 
+async def _start(client: Any, topics: Sequence[str]) -> None:
+    try:
+        await client.start()
+    except UnknownTopicOrPartitionError as error:
+        raise _missing(topics) from error
+
+
 def _all_partitions(client: Any, topics: Sequence[str]) -> list[ClientPartition]:
     partitions: list[ClientPartition] = sorted(client.assignment())
     missing = set(topics) - {partition.topic for partition in partitions}
     if missing:
-        raise ConfigError(f"topic {', '.join(sorted(missing))} does not exist; `sluice topics apply` creates it")
+        raise _missing(missing)
     return partitions
 
 
-def _brief(error: KafkaError) -> str:
-    return re.sub(r"\s+", " ", str(error))[:200]
+def _missing(topics: Iterable[str]) -> ConfigError:
+    return ConfigError(f"not every topic is there ({', '.join(sorted(topics))}): `sluice topics apply` creates them")

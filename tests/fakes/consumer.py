@@ -23,12 +23,15 @@ class MemoryConsumer:
         self._positions: dict[TopicPartition, int] = {}
         self._listener: RebalanceListener | None = None
         self._settled = anyio.Event()
+        self._pause_s = 0.0
 
     async def start(self, listener: RebalanceListener) -> None:
         self._listener = listener
         await self.rebalance(self.logs)
 
     async def poll(self, full: set[TopicPartition]) -> dict[TopicPartition, list[RawRecord]]:
+        await anyio.sleep(self._pause_s)
+        # As in the real client nothing comes between taking records and handing them out, no rebalance above all.
         await self._settled.wait()
         batches = {}
         for partition in set(self._positions) - full:
@@ -36,16 +39,17 @@ class MemoryConsumer:
             if taken := waiting[: self._rng.randint(0, 7)]:
                 self._positions[partition] = taken[-1].offset + 1
                 batches[partition] = taken
-        await anyio.sleep(0 if batches else 0.002)
+        self._pause_s = 0.0 if batches else 0.002
         return batches
 
     async def commit(self, positions: dict[TopicPartition, int]) -> bool:
         await anyio.lowlevel.checkpoint()
-        if self._rng.random() < self.refuse_commits or not set(positions) <= set(self._positions):
+        if self._rng.random() < self.refuse_commits:
             return False
-        self.committed |= positions
-        self.commits += positions.items()
-        return True
+        ours = {partition: position for partition, position in positions.items() if partition in self._positions}
+        self.committed |= ours
+        self.commits += ours.items()
+        return len(ours) == len(positions)
 
     async def stop(self) -> None:
         self.stopped = True
