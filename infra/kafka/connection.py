@@ -1,4 +1,4 @@
-"""How to reach the cluster: addresses, SASL and TLS, in the shapes that aiokafka and FastStream want."""
+"""How to reach the cluster: addresses, SASL and TLS."""
 
 import ssl
 from collections.abc import Generator
@@ -8,7 +8,6 @@ from typing import Any, Final, Literal
 
 import anyio
 from aiokafka.errors import KafkaError
-from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256, SASLScram512
 
 from topics.errors import ConfigError
 
@@ -57,30 +56,31 @@ class KafkaConnection:
         """
         options: dict[str, Any] = {"bootstrap_servers": self.bootstrap, "security_protocol": self._protocol()}
         if self.tls:
-            options["ssl_context"] = self._ssl_context()
+            options["ssl_context"] = self.ssl_context()
         if self.mechanism:
-            user, password = self._credentials()
+            user, password = self.credentials()
             options |= {"sasl_mechanism": self.mechanism, "sasl_plain_username": user, "sasl_plain_password": password}
         return options
-
-    def faststream_security(self) -> BaseSecurity:
-        """The same for FastStream's broker."""
-        context = self._ssl_context() if self.tls else None
-        if self.mechanism is None:
-            return BaseSecurity(ssl_context=context, use_ssl=self.tls)
-        user, password = self._credentials()
-        kind = {"PLAIN": SASLPlaintext, "SCRAM-SHA-256": SASLScram256, "SCRAM-SHA-512": SASLScram512}[self.mechanism]
-        return kind(username=user, password=password, ssl_context=context, use_ssl=self.tls)
 
     def _protocol(self) -> str:
         return ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
 
-    def _credentials(self) -> tuple[str, str]:
+    def credentials(self) -> tuple[str, str]:
+        """User and password.
+
+        Raises:
+            ConfigError: One of them is not set.
+        """
         if not self.username or self.password is None:
             raise ConfigError("a SASL mechanism is set, but the Kafka user or password is not")
         return self.username, self.password
 
-    def _ssl_context(self) -> ssl.SSLContext:
+    def ssl_context(self) -> ssl.SSLContext:
+        """What TLS needs.
+
+        Raises:
+            ConfigError: A certificate file cannot be read.
+        """
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             if self.cert_file:

@@ -9,6 +9,7 @@ import anyio
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
 from faststream.kafka import KafkaBroker
+from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256, SASLScram512
 
 from infra.kafka.connection import KafkaConnection
 from infra.kafka.dead_letter import Death, dead_letter
@@ -112,7 +113,7 @@ async def event_broker(connection: KafkaConnection, *, client_id: str) -> AsyncG
     """
     broker = KafkaBroker(
         connection.bootstrap.split(","),
-        security=connection.faststream_security(),
+        security=security_of(connection),
         client_id=client_id,
         acks="all",
         enable_idempotence=connection.idempotent,
@@ -127,6 +128,16 @@ async def event_broker(connection: KafkaConnection, *, client_id: str) -> AsyncG
     finally:
         with anyio.move_on_after(SEND_WITHIN_S, shield=True):
             await broker.stop()
+
+
+def security_of(connection: KafkaConnection) -> BaseSecurity:
+    """A connection's SASL and TLS, as FastStream wants them."""
+    context = connection.ssl_context() if connection.tls else None
+    if connection.mechanism is None:
+        return BaseSecurity(ssl_context=context, use_ssl=connection.tls)
+    user, password = connection.credentials()
+    kind = {"PLAIN": SASLPlaintext, "SCRAM-SHA-256": SASLScram256, "SCRAM-SHA-512": SASLScram512}[connection.mechanism]
+    return kind(username=user, password=password, ssl_context=context, use_ssl=connection.tls)
 
 
 @asynccontextmanager

@@ -66,6 +66,7 @@ class Runtime:
             HaltError: Something only a person can mend. Nothing more was committed.
         """
         board = self.board
+        halt: HaltError | None = None
         try:
             async with anyio.create_task_group() as tasks:
                 self._settlement = settlement = Settlement(
@@ -82,7 +83,9 @@ class Runtime:
                     await self._let_go(list(board.assignments.values()), within_s=board.config.drain_s)
                     tasks.cancel_scope.cancel()
         except* HaltError as group:
-            raise _first(group) from group
+            halt = _first(group)
+        if halt is not None:  # raised here: before Python 3.11.4 an `except*` block wraps what it raises in a group
+            raise halt
 
     def request_stop(self) -> None:
         """Take no more work, and drain."""

@@ -123,7 +123,7 @@ async def check_server(client: Redis, *, keys: Keys | None = None) -> Sequence[s
             settings = await _settings(client)
             await _probe(client, keys or Keys())
     except OutageError as error:
-        raise ConfigError(f"Redis does not answer: {error}") from error
+        raise ConfigError(f"Redis does not answer: is it running, and is SLUICE_REDIS_URL right? ({error})") from error
     except exceptions.ResponseError as error:
         raise ConfigError(f"Redis refuses a command that we need: {error}") from error
     missing = [product for name, product in MODULES.items() if name not in modules]

@@ -38,7 +38,7 @@ class EffectClaim:
 
 
 class RedisEffectLedger:
-    """The ledger of effects, kept for 30 days."""
+    """The ledger of effects, kept for 90 days."""
 
     def __init__(self, client: Redis, *, keys: Keys | None = None) -> None:
         self._client = client

@@ -4,18 +4,21 @@ A value that somebody else chose is percent-encoded, so that no tenant, thread o
 foreign key. Keys of one thread share a hash tag: one script may touch them all, on a cluster too.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 from urllib.parse import quote, unquote
 
 # Longer than any topic keeps a record that could ask for the effect again.
-EFFECT_TTL: Final = timedelta(days=30)
+EFFECT_TTL: Final = timedelta(days=90)  # longer than a decision or a dead letter can come again
 # A fence must outlive every effect and checkpoint that could still be written under it.
 FENCE_TTL: Final = timedelta(days=90)
 # Decisions are kept for 30 days; each must still find what it decided.
 APPROVAL_TTL: Final = timedelta(days=90)
 PROBE_TTL: Final = timedelta(minutes=1)
+
+_SAFE: Final = re.compile("[A-Za-z0-9_.~-]*")
 
 
 def milliseconds(span: timedelta) -> int:
@@ -25,7 +28,8 @@ def milliseconds(span: timedelta) -> int:
 
 def encode(value: str) -> str:
     """Make a value safe inside a key; different values stay different."""
-    return quote(value, safe="")
+    # Our own ids need no change, and every record has several.
+    return value if _SAFE.fullmatch(value) else quote(value, safe="")
 
 
 def decode(encoded: str) -> str:

@@ -43,12 +43,15 @@ async def test_a_run_that_is_left_early_is_closed_before_its_lease_is_given_back
         pass
 
 
-@pytest.mark.parametrize("times", [3])
-async def test_an_error_at_the_reader_leaves_no_lease_behind(times: int):
+async def test_an_error_at_the_reader_leaves_no_lease_behind():
     agent, leases = TalkingAgent(), MemoryLeases()
     conversation = Conversation(cast("Agent", agent), leases, MemoryApprovalRegistry(), MemoryHeldQueries())
-    for _ in range(times):
+
+    async def read() -> None:
+        async with aclosing(conversation.ask(THREAD, query_id="q", query=QueryAsked(thread_id="t1", text="hi"))) as payloads:
+            async for _ in payloads:
+                raise ValueError("no longer ours")
+
+    for _ in range(3):
         with pytest.raises(ValueError, match="no longer ours"):
-            async with aclosing(conversation.ask(THREAD, query_id="q", query=QueryAsked(thread_id="t1", text="hi"))) as payloads:
-                async for _payload in payloads:
-                    raise ValueError("no longer ours")
+            await read()

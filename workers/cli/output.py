@@ -8,9 +8,10 @@ from typing import Annotated, Any, NoReturn, cast
 import anyio
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from topics.errors import ConfigError, SluiceError
+from topics.errors import ConfigError, OutageError, SluiceError
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -36,8 +37,8 @@ def fail(error: SluiceError, *, as_json: bool = False) -> NoReturn:
     if as_json:
         print_json({"error": {"code": error.reason_code, "message": str(error)}})
     else:
-        errors.print(f"[red]sluice:[/red] {error}", soft_wrap=True, markup=True)
-    raise typer.Exit(2 if isinstance(error, ConfigError) else 1)
+        errors.print(f"[red]sluice:[/red] {escape(str(error))}", soft_wrap=True)
+    raise typer.Exit(2 if isinstance(error, ConfigError | OutageError) else 1)
 
 
 def _known(error: BaseException) -> SluiceError | None:

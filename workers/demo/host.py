@@ -1,6 +1,7 @@
 """The embedded stack with its topics made and its endpoints written where every command finds them."""
 
 import json
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -68,9 +69,15 @@ async def furnish(stack: Stack, data_dir: Path, **settings: Any) -> Host:
         "redis_url": endpoints.redis_url,
         "model_base_url": endpoints.model_base_url,
         "back_office_url": endpoints.back_office_url,
+        **_group_of(endpoints.broker),
         **settings,
     }
     (data_dir / ENDPOINTS_FILE).write_text(json.dumps(known, indent=2))
     loaded = load_settings(data_dir=data_dir)
     await provision.apply(loaded.kafka(), Catalogue(loaded.topic_prefix), replication_factor=loaded.replication_factor)
     return Host(stack, loaded, data_dir)
+
+
+def _group_of(broker: str) -> dict[str, str]:
+    """Tansu starts empty each time while Redis keeps its claims: the same offset is another record, and wants another group."""
+    return {"group_prefix": f"sluice-{secrets.token_hex(3)}"} if broker == "tansu" else {}

@@ -70,7 +70,7 @@ async def test_a_server_runs_inside_the_block_and_not_after_it(tmp_path: Path) -
 
 async def test_a_server_that_dies_at_start_is_reported_with_its_last_line_of_this_start(tmp_path: Path) -> None:
     (tmp_path / "sleeper.log").write_text("an old start went well\n")
-    server = server_of("import sys; print('loading'); sys.exit('the disk is full')", tmp_path)
+    server = server_of("import sys; print('loading', flush=True); sys.exit('the disk is full')", tmp_path)
     with pytest.raises(ConfigError, match="sleeper ended at start: the disk is full"):
         await server.start()
     silent = server_of("raise SystemExit(1)", tmp_path)
