@@ -19,6 +19,7 @@ class _Lane(Generic[T]):
     tenant: str
     items: deque[T] = field(default_factory=deque[T])
     running: bool = False
+    ready: bool = False
     ticket: int = 0  # the one queue entry that counts; older entries of this lane are void
 
 
@@ -69,7 +70,7 @@ class LaneTable(Generic[T]):
             key, _ = tenant.ready.popleft()
             self._ready -= 1
             lane = self._lanes[key]
-            lane.running, lane.ticket = True, 0
+            lane.running, lane.ready, lane.ticket = True, False, 0
             return key, lane.items[0]
         return None
 
@@ -141,6 +142,7 @@ class LaneTable(Generic[T]):
 
     def _make_ready(self, key: Hashable, lane: _Lane[T]) -> None:
         self._ring.setdefault(lane.tenant, _Tenant()).ready.append((key, lane.ticket))
+        lane.ready = True
         self._ready += 1
 
     def _wake(self, now_s: float) -> None:
@@ -150,10 +152,8 @@ class LaneTable(Generic[T]):
                 self._make_ready(key, self._lanes[key])
 
     def _void(self, lane: _Lane[T]) -> None:
-        tenant = self._ring.get(lane.tenant)
-        if lane.ticket and tenant and any(ticket == lane.ticket for _, ticket in tenant.ready):
-            self._ready -= 1
-        lane.ticket = 0
+        self._ready -= lane.ready
+        lane.ready, lane.ticket = False, 0
 
     def _drop_void(self, tenant: _Tenant) -> None:
         while tenant.ready and not self._is_current(*tenant.ready[0]):

@@ -10,10 +10,12 @@ from infra.claims import Claim, ClaimState, Failure
 from infra.redis.client import Script
 from infra.redis.keys import Keys
 
+# Most records are new: one nil for each is read in a fraction of the time of five.
 LOOK: Final = """
 local found = {}
 for i, key in ipairs(KEYS) do
-  found[i] = redis.call('HMGET', key, 'state', 'starts', 'failures', 'due', 'first')
+  local known = redis.call('HMGET', key, 'state', 'starts', 'failures', 'due', 'first')
+  found[i] = known[1] and known
 end
 return found
 """
@@ -84,7 +86,7 @@ class RedisInbox:
         """
         if not claim_ids:
             return []
-        return [_claim(*fields) for fields in await self._look(self._claims(claim_ids))]
+        return [_claim(*fields) if fields else Claim() for fields in await self._look(self._claims(claim_ids))]
 
     async def start(self, claim_ids: Sequence[str], *, owner: str) -> Sequence[int]:
         """Write one more start for each. Returns the counts of starts; 0 for one that is settled and must not run.
@@ -130,11 +132,9 @@ class RedisInbox:
         return [self._keys.claim(self._group, claim_id) for claim_id in claim_ids]
 
 
-def _claim(
-    state: bytes | None, starts: bytes | None, failures: bytes | None, due: bytes | None, first_failed: bytes | None
-) -> Claim:
+def _claim(state: bytes, starts: bytes | None, failures: bytes | None, due: bytes | None, first_failed: bytes | None) -> Claim:
     return Claim(
-        state=_STATES[state] if state else "new",
+        state=_STATES[state],
         starts=int(starts or 0),
         failures=int(failures or 0),
         due_at_ms=int(due) if due else None,
