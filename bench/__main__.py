@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import structlog
 
 from bench import engine, latency, rig, slow_queries
 from infra.local.stack import BrokerKind
+from topics.errors import SluiceError
 
 SECTIONS: Final[dict[str, Callable[[BrokerKind], Awaitable[dict[str, Any]]]]] = {
     "slow-queries": slow_queries.run,
@@ -38,9 +40,17 @@ def main() -> None:
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     names = list(SECTIONS) if options.section == "all" else [options.section]
-    results = anyio.run(lambda: measure(names, options.broker))
+    try:
+        results = anyio.run(lambda: measure(names, options.broker))
+    except* SluiceError as group:
+        sys.exit(f"bench: {_first(group)}")
     if options.json:
         print(json.dumps(results))
+
+
+def _first(group: BaseExceptionGroup[SluiceError]) -> SluiceError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 if __name__ == "__main__":
