@@ -4,27 +4,47 @@ Precedence: `SLUICE_*` variables, then `endpoints.json` that `sluice up` leaves 
 """
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from infra.kafka.connection import KafkaConnection, Mechanism
 from topics.errors import ConfigError
 
 ENDPOINTS_FILE: Final = "endpoints.json"
 
+_BROKER: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
+
+
+def _like(pattern: str, wanted: str) -> AfterValidator:
+    """Refuse a text of another form. The message says which form is wanted, and not what was given."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(wanted)
+        return text
+
+    return AfterValidator(cast("Callable[[Any], Any]", check))
+
+
+Brokers = Annotated[str, _like(rf"{_BROKER}(?:,{_BROKER})*", "wants host:port, or several with commas between them")]
+HttpUrl = Annotated[str, _like(r"https?://[^\s/]+(?:/\S*)?", "wants an http:// or https:// address")]
+RedisUrl = Annotated[str, _like(r"(?:rediss?|unix)://\S+", "wants a redis://, rediss:// or unix:// address")]
+
 
 class Settings(BaseSettings):
     """Everything that can be set. Names in the environment are `SLUICE_` and the field in capitals."""
 
-    model_config = SettingsConfigDict(env_prefix="SLUICE_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="SLUICE_", extra="ignore", frozen=True, allow_inf_nan=False)
 
     data_dir: Path = Path(".sluice")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    kafka_bootstrap: str = "localhost:9092"
+    kafka_bootstrap: Brokers = "localhost:9092"
     kafka_tls: bool = False
     kafka_ca_file: str | None = None
     kafka_cert_file: str | None = None
@@ -38,18 +58,18 @@ class Settings(BaseSettings):
     replication_factor: int = Field(default=1, ge=1, le=9)
     new_group_reads_from: Literal["earliest", "latest"] = "earliest"
 
-    redis_url: str = "redis://localhost:6379/0"
+    redis_url: RedisUrl = "redis://localhost:6379/0"
     redis_prefix: str = Field(default="sluice", pattern=r"^[a-z0-9-]{1,40}$")
     redis_connections: int = Field(default=64, ge=4, le=10_000)
 
-    model_base_url: str = "http://localhost:8000/v1"
+    model_base_url: HttpUrl = "http://localhost:8000/v1"
     model_api_key: SecretStr = SecretStr("none")
     model_name: str = "sluice-demo"
     model_timeout_s: float = Field(default=60.0, gt=0)
     embedding_model: str = "sluice-minilm"
     embedding_dimensions: int = Field(default=384, ge=2, le=8192)
 
-    back_office_url: str = "http://localhost:8001"
+    back_office_url: HttpUrl = "http://localhost:8001"
     toolset: str = "retail"
     toolsets: dict[str, str] = Field(default_factory=dict, description="tenant -> toolset, where it is not the default one")
 
@@ -112,12 +132,16 @@ class _Endpoints(PydanticBaseSettingsSource):
     def __call__(self) -> dict[str, Any]:
         named = (source().get("data_dir") for source in self._stronger)
         folder = Path(next((one for one in named if one), self.settings_cls.model_fields["data_dir"].default))
+        file = folder / ENDPOINTS_FILE
         try:
-            return json.loads((folder / ENDPOINTS_FILE).read_bytes())
+            found: Any = json.loads(file.read_bytes())
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{folder / ENDPOINTS_FILE} cannot be read: {error}; remove it") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{file} cannot be read ({type(error).__name__}): remove it, `sluice up` writes it anew") from error
+        if not isinstance(found, dict):
+            raise ConfigError(f"{file} is no JSON object: remove it, `sluice up` writes it anew")
+        return cast("dict[str, Any]", found)
 
 
 def load_settings(**overrides: Any) -> Settings:
@@ -129,5 +153,14 @@ def load_settings(**overrides: Any) -> Settings:
     try:
         return Settings(**overrides)
     except ValidationError as error:
-        problems = "; ".join(f"SLUICE_{'_'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors())
-        raise ConfigError(f"a setting is wrong: {problems}") from None
+        raise ConfigError(f"a setting is wrong: {'; '.join(map(_problem, error.errors()))}") from None
+    except SettingsError as error:
+        field = re.search(r'field "(\w+)"', str(error))
+        named = f"SLUICE_{field.group(1).upper()}" if field else "one of them"
+        raise ConfigError(f"a setting is wrong: {named} wants JSON") from None
+
+
+def _problem(error: Any) -> str:
+    field, *inside = error["loc"]
+    where = f" ({'.'.join(map(str, inside))})" if inside else ""
+    return f"SLUICE_{field.upper()}{where}: {error['msg'].removeprefix('Value error, ')}"

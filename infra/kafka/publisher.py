@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import anyio
 from aiokafka import AIOKafkaProducer
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
 from faststream.kafka import KafkaBroker
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256, SASLScram512
@@ -121,6 +122,8 @@ async def event_broker(connection: KafkaConnection, *, client_id: str) -> AsyncG
         allow_auto_create_topics=False,
         logger=None,
     )
+    with connection.connecting():
+        await _reach(connection)
     try:
         with connection.connecting():
             await broker.start()
@@ -161,6 +164,15 @@ def _look_at(future: "asyncio.Future[Any]") -> None:
     """Take a failure that nobody waits for any more: it is no surprise, the record runs again."""
     if not future.cancelled():
         future.exception()
+
+
+async def _reach(connection: KafkaConnection) -> None:
+    """Knock first: FastStream leaves a producer open that could not start, and the client complains of it on its own."""
+    client = AIOKafkaClient(**connection.client_options())
+    try:
+        await client.bootstrap()
+    finally:
+        await client.close()
 
 
 async def _acknowledged(future: "asyncio.Future[Any]") -> None:

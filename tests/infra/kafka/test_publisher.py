@@ -1,0 +1,71 @@
+"""Writing: records to the byte, and what a broker's refusal means."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from infra.kafka.connection import KafkaConnection
+from infra.kafka.dead_letter import original_headers
+from infra.kafka.publisher import DeadLetterTopic, EventPublisher, event_broker, raw_producer
+from infra.kafka.reading import scan
+from infra.local.ports import free_port
+from tests.infra.kafka.test_dead_letter import DEATH, RECORD
+from topics.errors import ConfigError, OutageError, RejectedError
+from topics.records import OutboundRecord, RawRecord
+
+LARGE = b"x" * 1_100_000
+
+
+@pytest.fixture
+async def topic(connection: KafkaConnection, prefix: str) -> str:
+    admin = AIOKafkaAdminClient(bootstrap_servers=connection.bootstrap)
+    await admin.start()
+    await admin.create_topics([NewTopic(f"{prefix}t", 1, 1)])
+    await admin.close()
+    return f"{prefix}t"
+
+
+async def written(connection: KafkaConnection, topic: str) -> list[RawRecord]:
+    async with scan(connection, [topic]) as records:
+        return [record async for record in records]
+
+
+async def test_a_dead_letter_arrives_with_every_byte_null_and_repeat(connection: KafkaConnection, topic: str):
+    """P10."""
+    letters = [replace(RECORD, key=key, value=value) for key in (None, b"", b"\xff") for value in (None, b"", b"\xff")]
+    async with raw_producer(connection) as producer:
+        grave = DeadLetterTopic(producer, topic=topic)
+        for letter in letters:
+            await grave.bury(letter, DEATH)
+    found = await written(connection, topic)
+    assert [(one.key, one.value) for one in found] == [(letter.key, letter.value) for letter in letters]
+    assert all(original_headers(one.headers) == RECORD.headers for one in found)
+
+
+async def test_an_event_arrives_with_its_headers(connection: KafkaConnection, topic: str):
+    record = OutboundRecord(topic, b"acme/t", "ü".encode(), (("ce_id", b"1"), ("ce_subject", "acme/\u05e9".encode())))
+    async with event_broker(connection, client_id="test") as broker:
+        await (await EventPublisher(broker).send(record))
+    (found,) = await written(connection, topic)
+    assert (found.key, found.value) == (record.key, record.value)
+    assert set(record.headers) <= set(found.headers)
+
+
+async def test_what_is_too_large_is_rejected_and_as_a_dead_letter_holds_the_offset(connection: KafkaConnection, topic: str):
+    """P6: a letter that cannot be written must not let its record be passed over."""
+    async with raw_producer(connection) as producer, event_broker(connection, client_id="test") as broker:
+        for send in (producer.write, EventPublisher(broker).send):
+            with pytest.raises(RejectedError) as caught:
+                await send(OutboundRecord(topic, b"k", LARGE))
+            assert caught.value.reason_code == "output_too_large"
+        with pytest.raises(OutageError, match=r"max\.message\.bytes"):
+            await DeadLetterTopic(producer, topic=topic).bury(replace(RECORD, value=LARGE), DEATH)
+
+
+@pytest.mark.parametrize("connect", [raw_producer, lambda connection: event_broker(connection, client_id="test")])
+async def test_a_cluster_that_is_not_there_is_one_sentence(connect: Any):
+    with pytest.raises(ConfigError, match="cannot be reached"):
+        async with connect(KafkaConnection(f"127.0.0.1:{free_port()}")):
+            pass
