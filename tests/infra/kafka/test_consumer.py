@@ -427,37 +427,3 @@ async def test_every_codec_of_a_topic_or_a_producer_is_read(connection: KafkaCon
     await consumer.start(Watching())
     assert {one.value for one in await polled(consumer, 2 * len(CODECS))} == {b"x" * 2000}
     await consumer.stop()
-
-
-@pytest.mark.parametrize("broker", ["apache-kafka"], indirect=True)
-async def test_a_restarted_broker_is_never_believed_that_nothing_was_committed(broker: Any, prefix: str):
-    """P1, P6. Without the guard some of these answers are empty while the coordinator loads its groups."""
-    topic = await made(broker.connection, f"{prefix}t", partitions=3)
-    groups = [GroupConsumer(broker.connection, group=f"{prefix}{n}", topics=[topic]) for n in range(6)]
-    partitions = [TopicPartition(topic, n) for n in range(3)]
-    for group in groups:
-        await group.start(Watching())
-    for group in groups:
-        with anyio.fail_after(20):
-            while len(await group._client._coordinator.fetch_committed_offsets(partitions)) < 3:
-                await group.poll(set())
-    answers: list[int] = []
-
-    async def ask(group: GroupConsumer) -> None:
-        while True:
-            answers.append(len(await group._client._coordinator.fetch_committed_offsets(partitions)))
-            await anyio.sleep(0.01)
-
-    async with anyio.create_task_group() as tasks:
-        for group in groups:
-            tasks.start_soon(ask, group)
-        await anyio.to_thread.run_sync(broker.portal.call, broker.stack.stop_broker)
-        answers.clear()
-        await anyio.to_thread.run_sync(broker.portal.call, broker.stack.start_broker)
-        with anyio.fail_after(30):
-            while len(answers) < 200:
-                await anyio.sleep(0.05)
-        tasks.cancel_scope.cancel()
-    assert set(answers) == {3}
-    for group in groups:
-        await group.stop()
