@@ -1,7 +1,7 @@
 """Sort tickets with a model: intent, priority, whether a person is needed, and a sentence on what it is about."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
@@ -113,7 +113,7 @@ class Triage:
 
     async def triage(
         self, tickets: Sequence[tuple[str, TicketOpened]], config: RunnableConfig | None = None
-    ) -> AsyncIterator[tuple[str, Outcome]]:
+    ) -> AsyncGenerator[tuple[str, Outcome]]:
         """Sort tickets at once, each on its own, and hand each result over as it comes, in no order.
 
         Args:

@@ -1,6 +1,7 @@
 """Tickets are triaged in batches; articles are indexed."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 from flows.ingest import index_article, retire_article
 from flows.ports import ArticleIndex, Embedder
@@ -18,8 +19,9 @@ async def handle_tickets(
     """
     by_key = {event.key: event for event in events}
     opened = [(event.key, event.payload) for event in events if isinstance(event.payload, TicketOpened)]
-    async for key, outcome in triage.triage(opened):
-        yield by_key[key], outcome
+    async with aclosing(triage.triage(opened)) as outcomes:  # left early, it ends what still runs
+        async for key, outcome in outcomes:
+            yield by_key[key], outcome
 
 
 async def handle_article(event: Event[Payload], *, embedder: Embedder, index: ArticleIndex) -> AsyncGenerator[Payload]:

@@ -1,0 +1,75 @@
+"""A handler goes on only once the broker has what it yielded: what it writes elsewhere may rest on that."""
+
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Any
+
+import anyio
+import pytest
+
+from infra.clock import SystemClock
+from infra.kafka.assignment import Assignment, Work
+from infra.kafka.execution import Executor
+from infra.kafka.routes import Route
+from topics.catalogue import QUERIES, Catalogue
+from topics.envelope import Event, decode
+from topics.errors import OutageError
+from topics.events import AnswerCompleted, AnswerDelta, Payload
+from topics.records import OutboundRecord, RawRecord
+
+HEADERS = (("ce_id", b"q1"), ("ce_type", b"query.asked"), ("ce_tenant", b"acme"))
+RECORD = RawRecord("queries", 0, 0, b"acme/t", b'{"thread_id":"t","text":"hi"}', HEADERS)
+DELTA = AnswerDelta(thread_id="t", query_id="q1", attempt=1, sequence=0, text="x")
+ENDING = AnswerCompleted(thread_id="t", query_id="q1", attempt=1, text="x")
+
+
+class Slow:
+    """Takes records at once and acknowledges them when it is let go, or refuses."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.let_go = anyio.Event()
+        self.error: Exception | None = None
+
+    async def send(self, record: OutboundRecord) -> Awaitable[Any]:
+        self.taken += 1
+
+        async def acknowledged() -> None:
+            await self.let_go.wait()
+            if self.error:
+                raise self.error
+
+        assert record.topic == "answers"
+        return acknowledged()
+
+
+def work() -> Work:
+    return Work(RECORD, Assignment("queries", 0, 1), decode(RECORD, catalogue=Catalogue()))
+
+
+@pytest.mark.parametrize("error", [None, OutageError("no broker")])
+async def test_a_handler_waits_for_the_broker_behind_everything_but_a_piece_of_a_stream(error: Exception | None):
+    """P1: a question is dropped from the held ones behind its answer; a crash must not find it gone and unanswered."""
+    steps: list[str] = []
+
+    async def handler(_: Event[Any]) -> AsyncGenerator[Payload]:
+        yield DELTA
+        steps.append("behind the piece")
+        yield ENDING
+        steps.append("behind the answer")
+
+    publisher, outcomes = Slow(), dict[Work, Exception | None]()
+    publisher.error = error
+    executor = Executor(publisher, Catalogue(), SystemClock(), "test", 5.0)
+
+    async def run() -> None:
+        outcomes.update(await executor.run(Route(QUERIES, handler), [work()]))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        with anyio.fail_after(5):
+            while publisher.taken < 2:
+                await anyio.sleep(0.001)
+        assert steps == ["behind the piece"]
+        publisher.let_go.set()
+    assert steps == ["behind the piece", *([] if error else ["behind the answer"])]
+    assert list(outcomes.values()) == [error]

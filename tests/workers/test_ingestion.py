@@ -1,0 +1,107 @@
+"""Tickets in batches and articles: each result is its ticket's own, and what needs no model asks none."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+import pytest
+
+from flows.triage import Triage
+from tests.fakes.article_index import MemoryIndex, WordEmbedder
+from tests.workers.desk import event
+from topics.envelope import Event
+from topics.errors import MalformedError, UnavailableError
+from topics.events import (
+    ArticlePublished,
+    ArticleRetired,
+    Payload,
+    TicketClosed,
+    TicketCommented,
+    TicketErased,
+    TicketOpened,
+    TicketTriaged,
+)
+from workers.ingestion import handle_article, handle_tickets
+
+
+class BackwardsTriage:
+    """Gives results last first; a ticket whose body is an error's name fails with it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.closed = False
+
+    async def triage(self, tickets: Sequence[tuple[str, TicketOpened]]) -> AsyncGenerator[tuple[str, Payload | Exception]]:
+        try:
+            for key, ticket in reversed(tickets):
+                self.asked.append(ticket.ticket_id)
+                failed = {"bad": MalformedError("bad", code="bad_model_output"), "down": UnavailableError("down")}.get(ticket.body)
+                found = TicketTriaged(
+                    ticket_id=ticket.ticket_id, intent="i", priority="low", needs_person=False, summary=ticket.body
+                )
+                yield key, failed or found
+        finally:
+            self.closed = True
+
+
+def ticket(payload: Any, *, tenant: str = "acme") -> Event[Any]:
+    return Event(f"e-{payload.ticket_id}", "crm", tenant, f"{tenant}/{payload.ticket_id}", payload, event("x", payload).record)
+
+
+def opened(ticket_id: str, body: str = "x", *, tenant: str = "acme") -> Event[Any]:
+    return ticket(TicketOpened(ticket_id=ticket_id, body=body), tenant=tenant)
+
+
+async def results(events: Sequence[Event[Any]], triage: BackwardsTriage) -> list[tuple[Event[Any], Any]]:
+    async with aclosing(handle_tickets(events, triage=cast("Triage", triage))) as found:
+        return [one async for one in found]
+
+
+async def test_one_bad_ticket_never_costs_its_batch_and_results_keep_their_ticket():
+    batch = [opened("1"), opened("2", "bad"), opened("3", "down"), opened("1", tenant="globex")]
+    found = {one.key: (one, result) for one, result in await results(batch, BackwardsTriage())}
+    assert [found[one.key][0] for one in batch] == batch
+    assert [type(found[one.key][1]).__name__ for one in batch] == [
+        "TicketTriaged",
+        "MalformedError",
+        "UnavailableError",
+        "TicketTriaged",
+    ]
+    assert found["acme/1"][1].ticket_id == "1"
+
+
+@pytest.mark.parametrize(
+    "payload", [TicketClosed(ticket_id="2"), TicketErased(ticket_id="2"), TicketCommented(ticket_id="2", body="any news?")]
+)
+async def test_only_new_tickets_ask_the_model(payload: Payload):
+    """Case 2: a tombstone makes no model call."""
+    triage = BackwardsTriage()
+    found = await results([opened("1"), ticket(payload), opened("3")], triage)
+    assert triage.asked == ["3", "1"]
+    assert [one.payload.ticket_id for one, _ in found] == ["3", "1"]
+    assert await results([ticket(payload)], triage) == []
+
+
+async def test_a_batch_that_is_left_early_ends_its_runs():
+    triage = BackwardsTriage()
+    async with aclosing(handle_tickets([opened("1"), opened("2")], triage=cast("Triage", triage))) as found:
+        async for _ in found:
+            break
+    assert triage.closed
+
+
+async def published(payload: Payload, index: MemoryIndex, *, tenant: str = "acme") -> list[Payload]:
+    embedder = WordEmbedder()
+    return [one async for one in handle_article(event("a", payload, tenant=tenant), embedder=embedder, index=index)]
+
+
+async def test_articles_are_indexed_for_their_tenant_and_a_tombstone_retires_them():
+    """Case 2, P8."""
+    index = MemoryIndex()
+    article = ArticlePublished(article_id="a1", title="Refunds", body="Refunds take five days.")
+    for tenant in ("acme", "globex"):
+        assert await published(article, index, tenant=tenant) == []
+    assert set(index.articles) == {("acme", "a1"), ("globex", "a1")}
+    assert await published(ArticleRetired(article_id="a1"), index) == []
+    assert set(index.articles) == {("globex", "a1")}
+    assert await published(ArticleRetired(article_id="never seen"), index) == []
