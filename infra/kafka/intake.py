@@ -1,6 +1,9 @@
 """Poll, decode, claim: from the broker into lanes. One task, which no handler ever blocks."""
 
 from collections.abc import Sequence
+from typing import Any
+
+import structlog
 
 from infra.claims import Claim, Inbox
 from infra.kafka.assignment import Assignment, Work
@@ -9,6 +12,8 @@ from infra.kafka.consumer import Consumer
 from topics.envelope import decode
 from topics.errors import OutageError, RejectedError
 from topics.records import RawRecord
+
+_log: Any = structlog.get_logger("sluice.runtime")
 
 
 class Intake:
@@ -58,6 +63,9 @@ class Intake:
             return Work(record, held, decode(record, catalogue=self._board.catalogue))
         except RejectedError as error:
             return Work(record, held, None, refusal=error)
+        except Exception as error:  # noqa: BLE001 -- a fault of ours must not stop the partition, now and at every restart
+            _log.error("record_not_read", position=record.position, error=type(error).__name__)
+            return Work(record, held, None, refusal=RejectedError("a fault of ours while it was read", code="unexpected"))
 
     async def _claim(self, works: Sequence[Work]) -> None:
         board = self._board
