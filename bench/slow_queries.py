@@ -146,6 +146,9 @@ async def _rows(host: Host, control: rig.ModelControl, names: Sequence[str]) -> 
         yield await _through_kafka(
             host, control, pids, "200 threads x 5", questions("b", threads=SLOTS, each=QUERIES_ASKED // SLOTS)
         )
+        if len(names) == 1:
+            slower = questions("c", threads=SLOWER_QUERIES, each=1)
+            yield await _through_kafka(host, control, pids, f"{SLOWER_QUERIES} threads, 10 s", slower, model_s=SLOWER_MODEL_S)
 
 
 async def _bare(host: Host, control: rig.ModelControl, *, model_s: float) -> Measured:

@@ -119,6 +119,8 @@ async def event_broker(connection: KafkaConnection, *, client_id: str) -> AsyncG
         acks="all",
         enable_idempotence=connection.idempotent,
         linger_ms=2,
+        # A full batch makes every handler that waits try again each time one leaves: at 16 KiB a third of what publishing costs.
+        max_batch_size=131_072,
         allow_auto_create_topics=False,
         logger=None,
     )
