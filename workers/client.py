@@ -1,6 +1,6 @@
 """What upstream services, approvers and operators do from outside: publish events, and read what comes of them."""
 
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from topics.catalogue import Catalogue, TopicSpec
 from topics.envelope import Event, decode, encode
 from topics.errors import RejectedError
 from topics.events import Payload
+from topics.records import OutboundRecord, RawRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,19 @@ class Client:
     source: str
 
     async def publish(self, payload: Payload, *, tenant: str, event_id: str | None = None) -> None:
-        """Publish one event and wait for its acknowledgement. An event without an identity of its own needs an id."""
-        await (await self.send(payload, tenant=tenant, event_id=event_id))
+        """Publish one event and wait for its acknowledgement. An event without an identity of its own needs an id.
 
-    async def send(self, payload: Payload, *, tenant: str, event_id: str | None = None) -> Awaitable[Any]:
-        """Hand one event over; the awaitable ends with its acknowledgement."""
+        Raises:
+            MalformedError: No worker would take it, for its tenant, its id or its payload. Nothing was sent.
+        """
+        await (await self.publisher.send(self.record(payload, tenant=tenant, event_id=event_id)))
+
+    def record(self, payload: Payload, *, tenant: str, event_id: str | None = None) -> OutboundRecord:
+        """The record of one event, read once by the rules of those who will read it.
+
+        Raises:
+            MalformedError: They would not take it.
+        """
         record = encode(
             payload,
             catalogue=self.catalogue,
@@ -40,7 +49,8 @@ class Client:
             ordinal="0",
             event_id=event_id,
         )
-        return await self.publisher.send(record)
+        decode(RawRecord(record.topic, 0, 0, record.key, record.value, record.headers), catalogue=self.catalogue)
+        return record
 
     @asynccontextmanager
     async def watch(self, specs: Sequence[TopicSpec]) -> AsyncGenerator[AsyncGenerator[Event[Any]]]:

@@ -5,6 +5,7 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import anyio
@@ -29,6 +30,7 @@ Tenant = Annotated[str, typer.Option(help="Whose approval it is.")]
 Approver = Annotated[str | None, typer.Option("--as", help="Who decides; your user name when left out.")]
 
 OUTCOME_WITHIN_S = 60.0
+EXECUTED_WITHIN_S = 20.0
 
 
 @app.command("list")
@@ -146,41 +148,79 @@ def _decide(
     output.run(send, as_json=as_json)
 
 
+@dataclass(slots=True)
+class _Outcome:
+    """What came of a decision so far."""
+
+    accepted: ApprovalAccepted | None = None
+    refused: ApprovalRefused | None = None
+    executed: ApprovalExecuted | None = None
+
+    def take(self, payload: Any, *, approval_id: str, decision_id: str) -> bool:
+        """Take note of an event. False when it is about something else."""
+        match payload:
+            case ApprovalExecuted() if payload.approval_id == approval_id:
+                self.executed = payload
+            case ApprovalAccepted() if payload.decision_id == decision_id:
+                self.accepted = payload
+            case ApprovalRefused() if payload.decision_id == decision_id:
+                self.refused = payload
+            case _:
+                return False
+        return True
+
+    def as_dict(self) -> dict[str, Any]:
+        """What is known, plain."""
+        told = {"accepted": self.accepted, "refused": self.refused, "executed": self.executed}
+        return {name: payload.model_dump(mode="json") for name, payload in told.items() if payload is not None}
+
+
 async def _publish_and_tell(
     client: Client, decided: ApprovalDecided, request: ApprovalRequested, *, tenant: str, as_json: bool
 ) -> None:
-    decision_id = secrets.token_hex(12)
-    try:
-        with anyio.fail_after(OUTCOME_WITHIN_S):
-            async with client.watch([OUTCOMES]) as events:
-                await client.publish(decided, tenant=tenant, event_id=decision_id)
-                async for event in events:
-                    outcome = event.payload
-                    if isinstance(outcome, ApprovalExecuted) and outcome.approval_id == decided.approval_id:
-                        return _tell(outcome, f"{outcome.tool} ran: {outcome.status}", as_json=as_json)
-                    if getattr(outcome, "decision_id", None) != decision_id:
-                        continue
-                    if isinstance(outcome, ApprovalRefused):
-                        if as_json:
-                            output.print_json({"type": outcome.TYPE, **outcome.model_dump(mode="json")})
-                        raise RejectedError(f"the decision did not count: {outcome.code}. {outcome.detail}", code=outcome.code)
-                    if isinstance(outcome, ApprovalAccepted):
-                        _tell(outcome, f"{decided.decision} accepted for {request.tool}", as_json=as_json)
-                        if decided.decision in {"reject", "respond"}:
-                            return None
-    except TimeoutError as error:
-        raise TimedOutError(
+    """Publish a decision, and show what comes of it.
+
+    Raises:
+        RejectedError: It did not count.
+        TimedOutError: It was published, and nothing came of it in time.
+    """
+    outcome, decision_id = _Outcome(), secrets.token_hex(12)
+    with anyio.move_on_after(OUTCOME_WITHIN_S) as waiting:
+        async with client.watch([OUTCOMES]) as events:
+            await client.publish(decided, tenant=tenant, event_id=decision_id)
+            async for event in events:
+                is_ours = outcome.take(event.payload, approval_id=decided.approval_id, decision_id=decision_id)
+                if outcome.refused or outcome.executed:
+                    break
+                if is_ours:
+                    if not as_json:
+                        output.print_plain(f"{decided.decision} accepted for {request.tool}")
+                    if decided.decision in {"reject", "respond"}:
+                        break
+                    # What runs may first wait for the other calls of its turn to be decided.
+                    waiting.deadline = anyio.current_time() + EXECUTED_WITHIN_S
+    _tell(outcome, request, as_json=as_json)
+
+
+def _tell(outcome: _Outcome, request: ApprovalRequested, *, as_json: bool) -> None:
+    error: RejectedError | TimedOutError | None = None
+    if outcome.refused is not None:
+        error = RejectedError(
+            f"the decision did not count: {outcome.refused.code}. {outcome.refused.detail}", code=outcome.refused.code
+        )
+    elif outcome.accepted is None and outcome.executed is None:
+        error = TimedOutError(
             f"published, but no outcome within {OUTCOME_WITHIN_S:g} s: is an approvals worker running? It will be answered on "
             "approvals.outcomes"
-        ) from error
-    return None
-
-
-def _tell(outcome: ApprovalAccepted | ApprovalExecuted, sentence: str, *, as_json: bool) -> None:
+        )
+    if error is not None:
+        if as_json and outcome.refused is not None:
+            output.fail_with(outcome.as_dict(), error)
+        raise error
     if as_json:
-        output.print_json({"type": outcome.TYPE, **outcome.model_dump(mode="json")})
-    else:
-        output.console.print(sentence)
+        output.print_json(outcome.as_dict())
+    elif outcome.executed is not None:
+        output.print_plain(f"{request.tool}: {outcome.executed.status}")
 
 
 @asynccontextmanager

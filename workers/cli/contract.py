@@ -12,6 +12,7 @@ from infra.kafka.contract import asyncapi_document
 from infra.settings import load_settings
 from topics.catalogue import Catalogue
 from topics.errors import ConfigError
+from workers.cli import output
 from workers.cli.output import JsonOption
 
 
@@ -21,11 +22,21 @@ def asyncapi(
     as_json: JsonOption = False,
 ) -> None:
     """Print the AsyncAPI document of every topic."""
-    document = asyncapi_document(Catalogue(load_settings().topic_prefix), version=version("sluice"))
-    text = json.dumps(document, indent=None if as_json else 2, ensure_ascii=False) + "\n"
-    if out is None:
-        sys.stdout.write(text)
-        return
+
+    async def tell() -> None:
+        document = asyncapi_document(Catalogue(load_settings().topic_prefix), version=version("sluice"))
+        text = json.dumps(document, indent=None if as_json else 2, ensure_ascii=False) + "\n"
+        if out is None:
+            sys.stdout.write(text)
+        else:
+            _write(out, text)
+            if as_json:
+                output.print_json({"written": str(out)})
+
+    output.run(tell, as_json=as_json)
+
+
+def _write(out: Path, text: str) -> None:
     try:
         out.write_text(text)
     except OSError as error:

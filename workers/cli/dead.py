@@ -83,9 +83,12 @@ def replay(
 
     async def send() -> None:
         outcome = await _operations().replay(_wanted(ids, reason, tenant, topic), rate_per_s=rate, dry_run=dry_run)
+        error = ReplayRefusedError(f"{len(outcome.refused)} refused: {'; '.join(outcome.refused[:5])}")
+        if as_json and outcome.refused:
+            output.fail_with({"replayed": outcome.done, "refused": outcome.refused, "dry_run": dry_run}, error)
         _report("replayed", outcome.done, outcome.refused, dry_run=dry_run, as_json=as_json)
         if outcome.refused:
-            raise ReplayRefusedError(f"{len(outcome.refused)} refused: {'; '.join(outcome.refused[:5])}")
+            raise error
 
     output.run(send, as_json=as_json)
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 import anyio
+from rich.text import Text
 
 from infra.kafka import provision
 from infra.models.embeddings import ProviderEmbedder
@@ -19,6 +20,7 @@ from workers.cli import output
 from workers.cli.output import JsonOption
 from workers.toolsets import load_toolset
 
+_WORDS: Final = {True: Text("ok", style="green"), False: Text("wrong", style="red")}
 CHECK_WITHIN_S: Final = 20.0
 
 
@@ -37,14 +39,17 @@ def doctor(*, as_json: JsonOption = False) -> None:
     async def examine() -> None:
         settings = load_settings()
         findings = [await _run(name, check, settings) for name, check in CHECKS.items()]
-        if as_json:
+        wrong = [finding.check for finding in findings if not finding.ok]
+        error = ConfigError(f"not ready: {', '.join(wrong)}")
+        if as_json and wrong:
+            output.fail_with([asdict(finding) for finding in findings], error)
+        elif as_json:
             output.print_json([asdict(finding) for finding in findings])
         else:
-            rows = [("[green]ok[/green]" if one.ok else "[red]wrong[/red]", one.check, one.detail) for one in findings]
+            rows = [(_WORDS[one.ok], one.check, one.detail) for one in findings]
             output.print_table(("", "check", "detail"), rows)
-        wrong = [finding.check for finding in findings if not finding.ok]
         if wrong:
-            raise ConfigError(f"not ready: {', '.join(wrong)}")
+            raise error
 
     output.run(examine, as_json=as_json)
 

@@ -4,12 +4,13 @@ import getpass
 import json
 import secrets
 import sys
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.markup import escape
 
 from infra.settings import load_settings
 from topics.catalogue import ANSWERS, OUTCOMES, REQUESTS, SPECS, TopicSpec
@@ -28,7 +29,7 @@ from topics.events import (
 )
 from workers.cli import output
 from workers.cli.output import JsonOption
-from workers.client import Client, open_client
+from workers.client import open_client
 
 
 def publish(
@@ -46,11 +47,14 @@ def publish(
     async def send() -> None:
         spec, model = _model(topic, event_type)
         payloads = [_payload(model, line, number) for number, line in enumerate(_lines(data, file), start=1)]
-        if event_id and len(payloads) != 1:
+        if not payloads:
+            raise ConfigError("there is nothing to publish: give --data, --file, or lines on standard input")
+        if event_id is not None and len(payloads) != 1:
             raise ConfigError("--id names one event, but there are several")
-        ids = [event_id or secrets.token_hex(12) for _ in payloads]
+        ids = [secrets.token_hex(12) if event_id is None else event_id for _ in payloads]
         async with open_client(load_settings(), source=f"sluice-cli/{getpass.getuser()}") as client:
-            sent = [await client.send(one, tenant=tenant, event_id=id_) for one, id_ in zip(payloads, ids, strict=True)]
+            records = [client.record(one, tenant=tenant, event_id=id_) for one, id_ in zip(payloads, ids, strict=True)]
+            sent = [await client.publisher.send(record) for record in records]
             for acknowledgement in sent:
                 await acknowledgement
         if as_json:
@@ -80,54 +84,91 @@ def ask(
         ):
             query = QueryAsked(thread_id=thread_id, text=text, user_id=user)
             await client.publish(query, tenant=tenant, event_id=query_id)
-            await _show_answer(client, events, query_id=query_id, thread_id=thread_id, tenant=tenant, wait=wait, as_json=as_json)
+            await _show_answer(events, _Talk(tenant, thread_id, query_id), wait=wait, as_json=as_json)
 
     output.run(talk, as_json=as_json)
 
 
-async def _show_answer(_: Client, events: Any, *, query_id: str, thread_id: str, tenant: str, wait: bool, as_json: bool) -> None:
+@dataclass(slots=True)
+class _Talk:
+    """What is known of one question so far; with `--json` it is printed once, at the end."""
+
+    tenant: str
+    thread_id: str
+    query_id: str
+    status: str = "open"
+    ending: dict[str, Any] = field(default_factory=dict[str, Any])
+    approvals: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    executed: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def take(self, payload: Payload) -> None:
+        """Take note of an event of the thread."""
+        facts = payload.model_dump(mode="json")
+        match payload:
+            case ApprovalRequested():
+                self.approvals.append(facts)
+                self.status = "waiting"
+            case ApprovalExecuted():
+                self.executed.append(facts)
+            case AnswerHeld(query_id=self.query_id):
+                self.status = "held"
+            case AnswerCompleted(query_id=self.query_id):
+                self.status, self.ending = "completed", facts
+            case AnswerFailed(query_id=self.query_id):
+                self.status, self.ending = "failed", facts
+            case _:
+                pass
+
+    def as_dict(self) -> dict[str, Any]:
+        """The whole of it, plain."""
+        told = {"status": self.status, "approvals": self.approvals, "executed": self.executed}
+        return {**self.ending, "tenant": self.tenant, "thread_id": self.thread_id, "query_id": self.query_id, **told}
+
+
+async def _show_answer(events: AsyncGenerator[Event[Any]], talk: _Talk, *, wait: bool, as_json: bool) -> None:
+    """Show what comes of a question until it ends, or until it waits when nobody wants to wait.
+
+    Raises:
+        UnavailableError: No answer will come.
+    """
     async for event in events:
         payload = event.payload
-        if event.tenant != tenant or getattr(payload, "thread_id", None) != thread_id:
+        if event.tenant != talk.tenant or getattr(payload, "thread_id", None) != talk.thread_id:
             continue
+        talk.take(payload)
+        if not as_json:
+            _print_for_people(payload, talk)
+        if talk.status in {"completed", "failed"} or (talk.status in {"waiting", "held"} and not wait):
+            break
+    if talk.status == "failed":
+        error = UnavailableError(f"no answer: {talk.ending['code']}")
         if as_json:
-            _print_event(event)
-        else:
-            _print_for_people(payload, query_id=query_id, thread_id=thread_id, tenant=tenant)
-        if isinstance(payload, AnswerFailed) and payload.query_id == query_id:
-            raise UnavailableError(f"no answer: {payload.code}")
-        ended = isinstance(payload, AnswerCompleted) and payload.query_id == query_id
-        parked = isinstance(payload, ApprovalRequested | AnswerHeld) and payload.query_id == query_id and not wait
-        if ended or parked:
-            return
+            output.fail_with(talk.as_dict(), error)
+        raise error
+    if as_json:
+        output.print_json(talk.as_dict())
 
 
-def _print_event(event: Event[Any]) -> None:
-    output.print_json({"type": event.payload.TYPE, "id": event.id, "tenant": event.tenant, **event.payload.model_dump(mode="json")})
-
-
-def _print_for_people(payload: Payload, *, query_id: str, thread_id: str, tenant: str) -> None:
+def _print_for_people(payload: Payload, talk: _Talk) -> None:
     match payload:
-        case AnswerDelta(query_id=id_, text=text) if id_ == query_id:
-            sys.stdout.write(text)
+        case AnswerDelta(query_id=talk.query_id, text=text):
+            sys.stdout.write(output.plain(text))
             sys.stdout.flush()
-        case AnswerRestarted(query_id=id_) if id_ == query_id:
-            sys.stdout.write("\r")
-        case AnswerCompleted(query_id=id_, citations=citations) if id_ == query_id:
+        case AnswerRestarted(query_id=talk.query_id):
+            sys.stdout.write("\n")
+        case AnswerCompleted(query_id=talk.query_id, citations=citations):
             output.console.print()
             for one in citations:
-                output.console.print(
-                    f"  [dim]\\[{one.marker}] {escape(one.title)} ({escape(one.article_id)})[/dim]", soft_wrap=True
-                )
-            output.console.print(f"[dim]thread {thread_id}[/dim]")
+                output.print_plain(f"  [{one.marker}] {one.title} ({one.article_id})", style="dim")
+            output.print_plain(f"thread {talk.thread_id}", style="dim")
         case ApprovalRequested():
             arguments = json.dumps(payload.arguments, ensure_ascii=False)
-            output.console.print(f"\n[yellow]waits for a person:[/yellow] {payload.tool} {escape(arguments)}", soft_wrap=True)
-            output.console.print(f"  sluice approvals approve {payload.approval_id} --tenant {tenant}", soft_wrap=True)
-        case AnswerHeld(query_id=id_) if id_ == query_id:
-            output.console.print("[yellow]held:[/yellow] the thread waits for an approval; the question runs after it")
+            output.print_plain(f"\nwaits for a person: {payload.tool} {arguments}", style="yellow")
+            output.print_plain(f"  sluice approvals approve {payload.approval_id} --tenant {talk.tenant}")
+        case AnswerHeld(query_id=talk.query_id):
+            output.print_plain("held: the thread waits for an approval; the question runs after it", style="yellow")
         case ApprovalExecuted():
-            output.console.print(f"[green]{payload.tool}:[/green] {payload.status}")
+            output.print_plain(f"{payload.tool}: {payload.status}", style="green")
         case _:
             pass
 
@@ -147,9 +188,11 @@ def _lines(data: str | None, file: Path | None) -> list[str]:
     if data is not None:
         return [data]
     try:
-        text = file.read_text() if file else sys.stdin.read()
+        text = (file.read_bytes() if file else sys.stdin.buffer.read()).decode()
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise MalformedError(f"{file or 'standard input'} is not UTF-8; nothing was sent", code="not_utf8") from error
     return [line for line in text.splitlines() if line.strip()]
 
 

@@ -1,19 +1,23 @@
 """How commands speak: people's text on a terminal, one JSON value with `--json`, one sentence for an error."""
 
 import json
+import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, Final, NoReturn, cast
 
 import anyio
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from topics.errors import ConfigError, OutageError, SluiceError
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -38,7 +42,17 @@ def fail(error: SluiceError, *, as_json: bool = False) -> NoReturn:
         print_json({"error": {"code": error.reason_code, "message": str(error)}})
     else:
         errors.print(f"[red]sluice:[/red] {escape(str(error))}", soft_wrap=True)
-    raise typer.Exit(2 if isinstance(error, ConfigError | OutageError) else 1)
+    raise typer.Exit(_exit_code(error))
+
+
+def fail_with(facts: Any, error: SluiceError) -> NoReturn:
+    """Print what a command found as its one JSON value, and exit as for `error`."""
+    print_json(facts)
+    raise typer.Exit(_exit_code(error))
+
+
+def _exit_code(error: SluiceError) -> int:
+    return 2 if isinstance(error, ConfigError | OutageError) else 1
 
 
 def _known(error: BaseException) -> SluiceError | None:
@@ -58,11 +72,21 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
+def plain(text: str) -> str:
+    """Text of strangers for a terminal: its control characters would be obeyed, so they are shown."""
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+
+
+def print_plain(text: str, *, style: str | None = None) -> None:
+    """One line of text that may hold a stranger's words: nothing in it is markup."""
+    console.print(Text(plain(text), style=style or ""), soft_wrap=True)
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
-    """A table that fits its content."""
+    """A table that fits its content. Only `Text` has a style; in other cells nothing is markup."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")  # an id that is cut off cannot be copied
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(plain(str(cell))) for cell in row))
     console.print(table)
