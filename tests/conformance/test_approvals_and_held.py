@@ -1,5 +1,6 @@
 """One behaviour of the approval registry and of held questions: in memory, and in Redis."""
 
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -149,3 +150,18 @@ async def test_a_question_is_held_once(held: Any) -> None:
 async def test_a_limit_of_nothing_lists_nothing(registry: Any) -> None:
     await registry.open("acme", [asked("a1")])
     assert list(await registry.pending(None, limit=0)) == []
+
+
+async def test_a_question_that_is_called_off_stays_until_it_was_told_so(held: Any) -> None:
+    for query_id in ("q1", "q2"):
+        await held.hold("t1", question(query_id))
+    assert await held.call_off("t1", "q2")
+    assert await held.call_off("t1", "q2")
+    assert not await held.call_off("t1", "q3")
+    assert not await held.call_off("t2", "q1")
+    await held.hold("t1", question("q2"))
+    assert await held.all("t1") == [question("q1"), replace(question("q2"), is_called_off=True)]
+    await held.drop("t1", "q1")
+    assert (await held.first("t1")) == replace(question("q2"), is_called_off=True)
+    assert await held.drop("t1", "q2")
+    assert await held.all("t1") == []
