@@ -161,7 +161,7 @@ class Run:
 
 QUESTIONS = (("q1", "refund A"), ("q2", "refund B"), ("q3", "hello"))
 STEPS = 70
-RUNS = 35
+RUNS = 25
 
 
 def planned(seed: int) -> tuple[random.Random, Plan]:
