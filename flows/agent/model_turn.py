@@ -1,5 +1,6 @@
 """The model's node: one call, and what became of it. Every way a query can end is decided here."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,8 @@ from flows.agent.tools import Tool, Toolset
 from topics.errors import RejectedError, UnavailableError
 
 CONTEXT_TOO_LONG: Final = "context_too_long"
+_log = logging.getLogger(__name__)
+
 _FAILURES: Final = {"length": "truncated", "content_filter": "filtered"}
 
 
@@ -43,9 +46,9 @@ class ModelTurn:
         try:
             raw = await self._ask(messages, toolset, config)
         except RejectedError as error:
-            if error.reason_code != CONTEXT_TOO_LONG:
-                raise
-            return self._end(state, code="too_long", text="")
+            # Raised again, it would leave an open step, which every later question of the thread would run into.
+            _log.warning("the model's provider rejected a request: %s", error.reason_code)
+            return self._end(state, code="too_long" if error.reason_code == CONTEXT_TOO_LONG else "rejected", text="")
         return self._settle(state, raw)
 
     async def _ask(self, messages: Sequence[AnyMessage], toolset: Toolset, config: RunnableConfig) -> AIMessage:

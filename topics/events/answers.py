@@ -99,14 +99,17 @@ class AnswerCompleted(Payload):
 
 
 class AnswerFailed(Payload):
-    """No answer will come. `text` is what may be shown, such as a refusal."""
+    """No answer will come. `text` is what may be shown, such as a refusal.
+
+    `refused`: the model said no, with its text. `rejected`: the provider does not take the request; asking again gives the same.
+    """
 
     TYPE = "answer.failed"
 
     thread_id: str
     query_id: str
     attempt: int
-    code: Literal["refused", "truncated", "filtered", "too_long", "too_many_steps", "cancelled"]
+    code: Literal["refused", "truncated", "filtered", "too_long", "too_many_steps", "rejected", "cancelled"]
     text: str = ""
 
     def identity(self) -> str:

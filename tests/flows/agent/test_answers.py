@@ -160,15 +160,17 @@ async def test_a_context_that_is_too_long_is_trimmed_once():
     assert len(world.script.prompts[-1]) < len(world.script.prompts[-2])
 
 
+async def test_a_request_that_the_provider_rejects_ends_its_query_and_not_the_thread():
+    """P1: left open, the step would be run into by every later question."""
+    world = _world(Turn(error=RejectedError("no", code="provider_refused_request")), say("Fine."))
+    assert one(events.AnswerFailed, await world.ask(query_id="q1")).code == "rejected"
+    assert one(events.AnswerCompleted, await world.ask(query_id="q2")).text == "Fine."
+
+
 async def test_a_context_that_stays_too_long_fails_the_query():
     world = _world(_too_long(), say("Fine."))
     assert one(events.AnswerFailed, await world.ask(query_id="q1")).code == "too_long"
     assert adds_up(await world.ask(query_id="q2")).text == "Fine."
-
-
-async def test_a_rejection_of_another_kind_passes():
-    with pytest.raises(RejectedError):
-        await _world(Turn(error=RejectedError(code="bad_key"))).ask()
 
 
 async def test_old_exchanges_leave_the_checkpoint_when_a_query_ends():
