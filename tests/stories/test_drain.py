@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -24,8 +25,8 @@ async def test_a_worker_that_is_told_to_stop_drains_hands_back_the_rest_and_exit
         await world.model("pace", {"first_token_ms": 400, "tokens_per_s": 0})
         command = [sys.executable, "-m", "workers", "worker", "--data-dir", str(realm.data_dir)]
         with (realm.data_dir / "logs" / "stopped.log").open("wb") as log:
-            async with await anyio.open_process(command, stdout=log, stderr=log) as stopped:
-                await members.start("successor")
+            stopped = await anyio.open_process(command, stdout=log, stderr=log)
+            try:
                 for task in TASKS:
                     await world.order(world.tenant(task.task_id), task)
                 with anyio.fail_after(60):
@@ -35,12 +36,17 @@ async def test_a_worker_that_is_told_to_stop_drains_hands_back_the_rest_and_exit
                 asked_at_s = anyio.current_time()
                 with anyio.fail_after(DRAIN_S + 20):
                     code = await stopped.wait()
+            finally:
+                with suppress(ProcessLookupError):
+                    stopped.kill()
         figure("running at SIGTERM", running)
         figure("seconds to the end", round(anyio.current_time() - asked_at_s, 1))
         assert code == 0
         assert await running_at(realm, stopped.pid) == 0, "what was not finished is handed back, and counts as no crash"
         assert [one for one in world.asked if not world.witness.streams[one].ended], "it was stopped in the middle"
 
+        # Only now, so that it cannot have done the work before the other one got any.
+        await members.start("successor")
         await world.model("pace", {})
         await world.until_ended()
         await world.until_answered()
