@@ -78,6 +78,7 @@ class Settings(BaseSettings):
     batch_size: int = Field(default=32, ge=1, le=1000)
     triage_concurrency: int = Field(default=8, ge=1, le=1000)
     max_buffered_records: int = Field(default=512, ge=1)
+    max_failures: int = Field(default=8, ge=1, le=100)  # of one record, for reasons that may pass; then it is a dead letter
     handler_timeout_s: float = Field(default=300.0, gt=0)
     drain_s: float = Field(default=25.0, ge=0)
     revoke_drain_s: float = Field(default=20.0, ge=0)

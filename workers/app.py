@@ -23,6 +23,7 @@ from infra.kafka.board import RuntimeConfig
 from infra.kafka.consumer import GroupConsumer
 from infra.kafka.execution import Executor
 from infra.kafka.publisher import DeadLetterTopic, EventPublisher, RawProducer, event_broker, raw_producer
+from infra.kafka.retry import RetryPolicy
 from infra.kafka.routes import Route
 from infra.kafka.runtime import Runtime
 from infra.models.embeddings import ProviderEmbedder
@@ -179,6 +180,7 @@ def _runtime(parts: Parts, name: str, routes: tuple[Route, ...]) -> Runtime:
         handler_timeout_s=settings.handler_timeout_s,
         drain_s=settings.drain_s,
         revoke_drain_s=settings.revoke_drain_s,
+        retry=RetryPolicy(max_failures=settings.max_failures),
     )
     return Runtime(
         group=group,

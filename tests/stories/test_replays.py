@@ -10,6 +10,7 @@ from tests.stories.servers import Realm
 from topics.catalogue import DEAD_LETTERS, QUERIES, RESOLUTIONS, TopicSpec
 from workers import dead_letters
 from workers.dead_letters import MAX_REPLAYS, DeadLetter, Filter
+from workers.demo.crew import crew
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(150)]
 
@@ -37,24 +38,26 @@ def _origin(letter: DeadLetter) -> tuple[object, ...]:
     )
 
 
-async def test_a_replay_that_is_sent_again_and_again_is_done_once(staffed, world_in):
-    """Dry run; killed half-way; three at once; and once more."""
-    replays = staffed.catalogue.replay_name(QUERIES)
-    async with world_in(staffed) as world:
+async def test_a_replay_that_is_sent_again_and_again_is_done_once(servers, world_in):
+    """Dry run; killed half-way; three at once; and once more. The fault is a provider's, and is mended in between."""
+    realm = await servers.realm("replayed", max_failures=1)
+    replays = realm.catalogue.replay_name(QUERIES)
+    async with world_in(realm) as world, crew(realm.data_dir) as members:
+        await members.start("worker")
         tenant = world.tenant()
         wanted = Filter(tenant=tenant)
-        await world.model("faults", {"kind": "status", "status": 400, "match": CANCEL.instruction[:60], "times": None})
+        await world.model("faults", {"kind": "status", "status": 500, "match": CANCEL.instruction[:60], "times": None})
         query = await world.order(tenant, CANCEL)
         letter = (await world.letters(1, wanted))[0]
-        assert (letter.state, letter.topic, letter.replays) == ("open", staffed.catalogue.name(QUERIES), 0)
+        assert (letter.state, letter.topic, letter.replays) == ("open", realm.catalogue.name(QUERIES), 0)
         await world.model("reset", {})
-        before, copies = await _counts(staffed, QUERIES, DEAD_LETTERS, RESOLUTIONS), await _count(staffed, replays)
+        before, copies = await _counts(realm, QUERIES, DEAD_LETTERS, RESOLUTIONS), await _count(realm, replays)
 
         assert (await world.operations.replay(wanted, dry_run=True)).done == [letter.id]
-        assert (await _counts(staffed, QUERIES, DEAD_LETTERS, RESOLUTIONS), await _count(staffed, replays)) == (before, copies)
+        assert (await _counts(realm, QUERIES, DEAD_LETTERS, RESOLUTIONS), await _count(realm, replays)) == (before, copies)
 
         # Killed between the record and its resolution, then run by three people at once.
-        await world.producer.write(dead_letters.replay_record(letter, catalogue=staffed.catalogue, actor="killed"))
+        await world.producer.write(dead_letters.replay_record(letter, catalogue=realm.catalogue, actor="killed"))
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
                 tasks.start_soon(world.operations.replay, Filter(ids=(letter.id,)))
@@ -63,13 +66,13 @@ async def test_a_replay_that_is_sent_again_and_again_is_done_once(staffed, world
 
         assert again.done == []
         assert "is replayed" in again.refused[0]
-        assert await _count(staffed, replays) == copies + 4
+        assert await _count(realm, replays) == copies + 4
         assert world.text_of(query)
         assert [one["arguments"] for one in await world.effects(tenant)] == [CANCEL.actions[0].arguments]
         assert len(world.witness.accepted) == len(world.witness.requests) == len(world.witness.executed) == 1
         assert [(one.state, one.replays) for one in await world.letters(1, wanted)] == [("replayed", 0)]
         # Whoever else reads the input saw none of it.
-        assert (await _counts(staffed, QUERIES))[0] == before[0]
+        assert (await _counts(realm, QUERIES))[0] == before[0]
 
 
 async def test_a_record_that_fails_again_comes_back_counted_until_it_is_exhausted(staffed, world_in):
