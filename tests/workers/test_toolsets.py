@@ -1,6 +1,7 @@
 """Adding a toolset is a file with typed functions, and nothing else to touch."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ nothing = 3
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / "acme_tools.py").write_text(A_FILE)
     monkeypatch.syspath_prepend(str(tmp_path))
     load_toolset.cache_clear()
@@ -56,6 +57,7 @@ def test_a_file_of_typed_functions_is_a_toolset(package: str):
 
 
 @pytest.mark.parametrize("name", ["no-such", "no.such.module:hours", "acme_tools:missing", "acme_tools:nothing"])
-def test_a_toolset_that_is_none_is_a_wrong_setting(package: str, name: str):
+@pytest.mark.usefixtures("package")
+def test_a_toolset_that_is_none_is_a_wrong_setting(name: str):
     with pytest.raises(ConfigError):
         load_toolset(name)
