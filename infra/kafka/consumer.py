@@ -199,10 +199,10 @@ class _Listener(ConsumerRebalanceListener):  # its methods may be coroutines, wh
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
 
-    async def on_partitions_revoked(self, revoked: Iterable[ClientPartition]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    async def on_partitions_revoked(self, revoked: Iterable[ClientPartition]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] -- see the class
         await self._listener.on_revoked([(one.topic, one.partition) for one in revoked])
 
-    async def on_partitions_assigned(self, assigned: Iterable[ClientPartition]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    async def on_partitions_assigned(self, assigned: Iterable[ClientPartition]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] -- see the class
         await self._listener.on_assigned([(one.topic, one.partition) for one in assigned])
 
 

@@ -80,7 +80,7 @@ class ProviderChatModel(ChatOpenAI):
     def _get_request_payload(self, input_: Any, *, stop: list[str] | None = None, **kwargs: Any) -> dict[str, Any]:
         """Build the request; what cannot be built is the caller's fault, not the provider's."""
         try:
-            payload = super()._get_request_payload(input_, stop=stop, **kwargs)  # pyright: ignore - a bare dict there
+            payload = super()._get_request_payload(input_, stop=stop, **kwargs)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] -- a bare dict there
         except (TypeError, KeyError, ValueError) as error:
             raise RejectedError("these messages cannot be put into a request", code="bad_messages") from error
         return _without_sdk_parsing(cast("dict[str, Any]", payload))

@@ -40,10 +40,10 @@ class Waiting(Protocol):
     """Whatever has the id and the question of a held query."""
 
     @property
-    def query_id(self) -> str: ...  # noqa: D102
+    def query_id(self) -> str: ...  # noqa: D102 -- told by the class
 
     @property
-    def query(self) -> QueryAsked: ...  # noqa: D102
+    def query(self) -> QueryAsked: ...  # noqa: D102 -- told by the class
 
 
 @dataclass(frozen=True, slots=True)

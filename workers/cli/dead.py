@@ -28,7 +28,7 @@ def list_(
     reason: Reason = None,
     tenant: Tenant = None,
     topic: Topic = None,
-    every: Annotated[bool, typer.Option("--all", help="Also those that were replayed or discarded.")] = False,  # noqa: FBT002
+    every: Annotated[bool, typer.Option("--all", help="Also those that were replayed or discarded.")] = False,  # noqa: FBT002 -- a flag of the command line
     *,
     as_json: JsonOption = False,
 ) -> None:
