@@ -9,6 +9,7 @@ PYTHON ?=
 ARGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
+RIVALS := .venv/.rivals
 
 # A Python is asked what it is, since a name may be a shim that leads nowhere.
 define FIND_PYTHON
@@ -53,14 +54,18 @@ format: $(READY) ## Format, and mend what ruff can mend.
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-bench: $(READY) ## Measure, and print the table of figures.
+bench: $(RIVALS) ## Measure, and print the table of figures.
 	@$(BIN)/python -m bench $(ARGS)
 
 clean: ## Remove what the targets made in this folder.
 	rm -rf .venv .uv .sluice .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(READY): pyproject.toml uv.lock | $(UV)
-	@$(FIND_PYTHON); $(UV) sync --locked --all-groups --python "$$python"
+	@$(FIND_PYTHON); $(UV) sync --locked --python "$$python"
+	@touch $@
+
+$(RIVALS): $(READY)
+	@$(UV) sync --quiet --locked --all-groups --python $(BIN)/python
 	@touch $@
 
 .uv/$(UV_VERSION)/bin/uv:
