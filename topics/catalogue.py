@@ -72,6 +72,15 @@ DECISIONS: Final = TopicSpec(
     writers=("approver",),
     retention_ms=30 * DAY_MS,
 )
+TIMERS: Final = TopicSpec(
+    name="approvals.timers",
+    direction="in",
+    description="Moments of approvals that have come: reminders, escalations, ends of time. Only Sluice writes and reads it.",
+    key_field="thread_id",
+    payloads=(events.ApprovalDue,),
+    writers=("approvals",),
+    retention_ms=30 * DAY_MS,
+)
 FEEDBACK: Final = TopicSpec(
     name="feedback",
     direction="in",
@@ -101,7 +110,13 @@ REQUESTS: Final = TopicSpec(
     direction="out",
     description="Tool calls that wait for a person.",
     key_field="thread_id",
-    payloads=(events.ApprovalRequested, events.ApprovalWithdrawn, events.ApprovalReminded),
+    payloads=(
+        events.ApprovalRequested,
+        events.ApprovalWithdrawn,
+        events.ApprovalAmended,
+        events.ApprovalReminded,
+        events.ApprovalEscalated,
+    ),
     writers=("query", "approvals"),
     retention_ms=30 * DAY_MS,
 )
@@ -138,6 +153,7 @@ SPECS: Final = (
     ARTICLES,
     QUERIES,
     DECISIONS,
+    TIMERS,
     FEEDBACK,
     TRIAGE,
     ANSWERS,

@@ -1,11 +1,11 @@
 """Who must say yes to a call: (call, tenant, requester, version) -> Allow | Ask | Deny. Pure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flows.agent.tools import Tool
-from topics.events import Decision
+from topics.events import Decision, Terms
 
 POLICY_VERSION: Final = "1"
 
@@ -17,10 +17,11 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A person decides. No approvers named means that anybody with the right role may."""
+    """People decide, under these terms. `amount` is what the call moves, in minor units, where the policy knows."""
 
     allowed_decisions: tuple[Decision, ...]
-    approvers: tuple[str, ...] = ()
+    terms: Terms = field(default_factory=Terms)
+    amount: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +54,4 @@ class ApprovalPolicy:
 
 def edit_needs_others(before: Judgement, after: Judgement) -> bool:
     """Whether an edit would need approvers that the original call did not."""
-    return isinstance(after, Ask) and isinstance(before, Ask) and after.approvers != before.approvers
+    return isinstance(after, Ask) and isinstance(before, Ask) and after.terms != before.terms

@@ -7,6 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from topics.events.payload import Instant, Payload
 
 Decision = Literal["approve", "edit", "reject", "respond"]
+AtExpiry = Literal["reject", "cancel"]
+OnNewMessage = Literal["hold", "cancel", "revise"]
+Standing = Literal["won", "counted", "proposed"]
+TimerStep = Literal["remind", "escalate", "expire"]
 RefusalCode = Literal[
     "duplicate", "late", "stale", "expired", "unknown", "mismatch", "forbidden", "invalid_edit", "graph_version", "thread_gone"
 ]
@@ -23,8 +27,50 @@ class PastDecision(BaseModel):
     approver: str | None = None
 
 
+class Escalation(BaseModel):
+    """Who may decide too, from `after_s` seconds after the request on."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    after_s: int
+    people: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+
+
+class Terms(BaseModel):
+    """Who must say yes, how many, until when, and what happens at the end of the time.
+
+    No people and no roles named means anybody whom the tenant's keys know. Time can say no and never yes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    people: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    quorum: int = 1
+    requester_excluded: bool = True
+    remind_every_s: int | None = None
+    escalations: tuple[Escalation, ...] = ()
+    expires_after_s: int | None = None
+    at_expiry: AtExpiry = "reject"
+    on_new_message: OnNewMessage = "hold"
+
+
+class ChainLink(BaseModel):
+    """The place of an outcome in its tenant's chain. `digest` covers the outcome, its number and `previous`; hex SHA-256."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    number: int
+    previous: str
+    digest: str
+
+
 class ApprovalRequested(Payload):
-    """A tool call that waits for a person, to the byte."""
+    """A tool call that waits for a person, to the byte; or one whose effect is in doubt, for which see `kind`.
+
+    In doubt, `approve` runs it again, `respond` tells what came of it, and `reject` gives up.
+    """
 
     TYPE = "approval.requested"
 
@@ -39,10 +85,14 @@ class ApprovalRequested(Payload):
     policy_version: str
     graph_version: str
     allowed_decisions: tuple[Decision, ...]
-    approvers: tuple[str, ...] = ()
+    kind: Literal["call", "in_doubt"] = "call"
+    terms: Terms = Terms()
+    amount: int | None = None
     requester: str | None = None
     reason: str = ""
+    requested_at: Instant | None = None
     expires_at: Instant | None = None
+    supersedes: str | None = None
     history: tuple[PastDecision, ...] = ()
 
     def identity(self) -> str:
@@ -62,6 +112,37 @@ class ApprovalWithdrawn(Payload):
         return self.approval_id
 
 
+class ApprovalAmended(Payload):
+    """An edit that needs others to agree: to approve it, echo this digest."""
+
+    TYPE = "approval.amended"
+
+    approval_id: str
+    thread_id: str
+    arguments: dict[str, Any]
+    args_digest: str
+    terms: Terms
+    proposed_by: str
+
+    def identity(self) -> str:
+        return f"{self.approval_id}:{self.args_digest}"
+
+
+class ApprovalEscalated(Payload):
+    """The request still waits; from now on these may decide too."""
+
+    TYPE = "approval.escalated"
+
+    approval_id: str
+    thread_id: str
+    level: int
+    people: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+
+    def identity(self) -> str:
+        return f"{self.approval_id}:{self.level}"
+
+
 class ApprovalReminded(Payload):
     """The request still waits."""
 
@@ -73,6 +154,20 @@ class ApprovalReminded(Payload):
 
     def identity(self) -> str:
         return f"{self.approval_id}:{self.reminder}"
+
+
+class ApprovalDue(Payload):
+    """A moment of an approval has come: to be reminded, escalated or expired. One event for each, however often it is sent."""
+
+    TYPE = "approval.due"
+
+    approval_id: str
+    thread_id: str
+    step: TimerStep
+    number: int = 1
+
+    def identity(self) -> str:
+        return f"{self.approval_id}:{self.step}:{self.number}"
 
 
 class ApprovalDecided(Payload):
@@ -104,7 +199,7 @@ class Verdict(BaseModel):
 
 
 class ApprovalAccepted(Payload):
-    """This decision won."""
+    """This decision counts: it won, it is one of `votes` out of `needed`, or it proposes an edit that others must approve."""
 
     TYPE = "approval.accepted"
 
@@ -113,13 +208,22 @@ class ApprovalAccepted(Payload):
     decision_id: str
     decision: Decision
     approver: str
+    standing: Standing = "won"
+    votes: int = 1
+    needed: int = 1
+    args_digest: str = ""
+    arguments: dict[str, Any] | None = None
+    message: str | None = None
+    key_id: str | None = None
+    token_id: str | None = None
+    chain: ChainLink | None = None
 
     def identity(self) -> str:
-        return self.approval_id
+        return self.decision_id
 
 
 class ApprovalRefused(Payload):
-    """This decision did not count, and why; `winner` is the one that did."""
+    """This decision did not count, and why; `reason` is a stable word within `code`, and `winner` is the one that did."""
 
     TYPE = "approval.refused"
 
@@ -127,8 +231,10 @@ class ApprovalRefused(Payload):
     thread_id: str
     decision_id: str
     code: RefusalCode
+    reason: str = ""
     detail: str = ""
     winner: Verdict | None = None
+    chain: ChainLink | None = None
 
     def identity(self) -> str:
         return self.decision_id
@@ -141,6 +247,8 @@ class ApprovalExpired(Payload):
 
     approval_id: str
     thread_id: str
+    at_expiry: AtExpiry = "reject"
+    chain: ChainLink | None = None
 
     def identity(self) -> str:
         return self.approval_id
@@ -158,6 +266,7 @@ class ApprovalExecuted(Payload):
     args_digest: str
     status: Literal["ok", "error", "in_doubt", "not_run"]
     result: str
+    chain: ChainLink | None = None
 
     def identity(self) -> str:
         return self.approval_id

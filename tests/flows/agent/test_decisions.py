@@ -110,7 +110,7 @@ def _strict(tool, arguments, tenant, requester, version):
     cents = arguments["cents"]
     if cents > 100_000:
         return Deny("too much money")
-    return Ask(tool.allowed_decisions, ("lead",) if cents > 10_000 else ("anybody",))
+    return Ask(tool.allowed_decisions, events.Terms(people=("lead",) if cents > 10_000 else ("anybody",)))
 
 
 @pytest.mark.parametrize(("cents", "code"), [(200_000, "denied"), (20_000, "needs_other_approver")])
@@ -121,7 +121,7 @@ async def test_an_edit_is_judged_again(cents: int, code: str):
     problem = world.agent().check_edit(request, tool=None, arguments=edited, tenant="acme")
     told = await world.resume(request, "edit", arguments=edited)
 
-    assert request.approvers == ("anybody",)
+    assert request.terms.people == ("anybody",)
     assert problem is not None
     assert problem.code == code
     assert world.effects() == []
