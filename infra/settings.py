@@ -73,11 +73,16 @@ class Settings(BaseSettings):
     toolset: str = "retail"
     toolsets: dict[str, str] = Field(default_factory=dict, description="tenant -> toolset, where it is not the default one")
 
+    http_port: int = Field(default=0, ge=0, le=65_535)  # of /livez, /readyz and /metrics; 0: nothing is served
+    http_host: str = Field(default="127.0.0.1", min_length=1)  # 0.0.0.0 where a probe or Prometheus comes from elsewhere
+    stall_s: float = Field(default=60.0, ge=1)  # for so long may work wait that could move, before the process is not alive
+
     slots: int = Field(default=200, ge=1, le=10_000)
     ingestion_slots: int = Field(default=6, ge=1, le=10_000)  # a batch of tickets, or one article, each
     batch_size: int = Field(default=32, ge=1, le=1000)
     triage_concurrency: int = Field(default=8, ge=1, le=1000)
-    max_buffered_records: int = Field(default=512, ge=1)
+    max_buffered_records: int = Field(default=512, ge=1)  # as the next: of one partition
+    max_buffered_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
     max_failures: int = Field(default=8, ge=1, le=100)  # of one record, for reasons that may pass; then it is a dead letter
     handler_timeout_s: float = Field(default=300.0, gt=0)
     drain_s: float = Field(default=25.0, ge=0)

@@ -42,6 +42,7 @@ from topics.catalogue import ARTICLES, DEAD_LETTERS, DECISIONS, QUERIES, TICKETS
 from topics.errors import ConfigError
 from workers.approvals import handle_decision
 from workers.conversation import Conversation
+from workers.endpoints import serve_endpoints
 from workers.ingestion import handle_article, handle_tickets
 from workers.query import handle_query
 from workers.toolsets import load_toolset
@@ -81,6 +82,7 @@ class Parts:
     dead_letters: RawProducer
     redis: Any
     keys: Keys
+    ledger: RedisEffectLedger
 
 
 async def run_workers(settings: Settings, names: Sequence[str]) -> None:
@@ -98,6 +100,10 @@ async def run_workers(settings: Settings, names: Sequence[str]) -> None:
         calm_collector()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_on_signal, runtimes)
+            if settings.http_port:
+                tasks.start_soon(
+                    partial(serve_endpoints, settings, runtimes, redis=parts.redis, keys=parts.keys, ledger=parts.ledger)
+                )
             async with anyio.create_task_group() as running:
                 for runtime in runtimes:
                     running.start_soon(runtime.run)
@@ -136,6 +142,7 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
         )
         stack.push_async_callback(embedder.aclose)
         http = await stack.enter_async_context(open_client())
+        ledger = RedisEffectLedger(redis, keys=keys)
         agent = Agent(
             model=model,
             checkpointer=HardenedRedisSaver(redis, keys=keys),
@@ -144,7 +151,7 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             retriever=HybridRetriever(
                 branches=index, embedder=embedder, policy=FusionPolicy(min_similarity=settings.min_similarity)
             ),
-            ledger=RedisEffectLedger(redis, keys=keys),
+            ledger=ledger,
             clock=clock,
             limits=AgentLimits(delta_interval_s=settings.delta_interval_s),
         )
@@ -167,6 +174,7 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             dead_letters=await stack.enter_async_context(raw_producer(settings.kafka())),
             redis=redis,
             keys=keys,
+            ledger=ledger,
         )
 
 
@@ -177,6 +185,8 @@ def _runtime(parts: Parts, name: str, routes: tuple[Route, ...]) -> Runtime:
     config = RuntimeConfig(
         slots=settings.ingestion_slots if name == "ingestion" else settings.slots,
         max_buffered_records=settings.max_buffered_records,
+        max_buffered_bytes=settings.max_buffered_bytes,
+        stall_s=settings.stall_s,
         handler_timeout_s=settings.handler_timeout_s,
         drain_s=settings.drain_s,
         revoke_drain_s=settings.revoke_drain_s,

@@ -28,6 +28,7 @@ class Assignment:
     buffered: int = 0
     buffered_bytes: int = 0
     committed: int | None = None
+    admitted_at_s: dict[int, float] = field(default_factory=dict[int, float])  # of unfinished offsets, the oldest first
 
     def position_to_commit(self) -> int | None:
         """A position that the broker does not know yet, or None."""

@@ -9,6 +9,7 @@ import structlog
 
 from infra.clock import SystemClock
 from infra.kafka.assignment import Assignment, Work
+from infra.kafka.figures import Counters, InFlight
 from infra.kafka.gate import IntakeGate
 from infra.kafka.lanes import LaneTable
 from infra.kafka.retry import RetryPolicy
@@ -24,31 +25,21 @@ _log: Any = structlog.get_logger("sluice.runtime")
 
 @dataclass(frozen=True, slots=True)
 class RuntimeConfig:
-    """Bounds. `slots` are units of work running at once; the `max_` bounds are per partition."""
+    """Bounds. `slots` are units of work running at once; the `max_` bounds are per partition.
+
+    `stall_s` is how long work may wait that could move, before the member counts as wedged.
+    """
 
     slots: int = 64
     max_buffered_records: int = 512
     max_buffered_bytes: int = 16 * 1024 * 1024
     max_span: int = 16_384
     handler_timeout_s: float = 300.0
+    stall_s: float = 60.0
     commit_interval_s: float = 0.5
     drain_s: float = 25.0
     revoke_drain_s: float = 20.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-
-
-@dataclass(slots=True)
-class Counters:
-    """What happened since the start."""
-
-    handled: int = 0
-    skipped: int = 0
-    retried: int = 0
-    dead: int = 0
-    handed_back: int = 0
-    commits: int = 0
-    peak_running: int = 0
-    peak_buffered: int = 0
 
 
 class Board:
@@ -72,10 +63,14 @@ class Board:
         self.routes = {route.spec.name: route for route in routes}
         self.lanes: dict[str, LaneTable[Work]] = {name: LaneTable() for name in self.routes}
         self.assignments: dict[TopicPartition, Assignment] = {}
-        self.in_flight: set[Work] = set()
+        self.in_flight = InFlight(clock)
         self.gate = IntakeGate()
         self.counters = Counters()
         self.stopping = anyio.Event()
+        self.has_joined = False
+        self.unwritten = 0
+        self.committed_at_s = clock.monotonic_s()
+        self._rebalancing_since_s: float | None = None
         self._wake = anyio.Event()
 
     @property
@@ -96,6 +91,7 @@ class Board:
     def finish(self, work: Work) -> None:
         """The record is settled: its offset counts now."""
         work.assignment.watermark.finish(work.record.offset)
+        work.assignment.admitted_at_s.pop(work.record.offset, None)
         work.assignment.buffered -= 1
         work.assignment.buffered_bytes -= work.size_bytes
         self.in_flight.discard(work)
@@ -115,9 +111,23 @@ class Board:
         ended = set(ending)
         return [work for work in self.in_flight if work.assignment in ended]
 
+    def rebalance_began(self) -> None:
+        """Partitions are about to go, or to be dealt anew."""
+        if self._rebalancing_since_s is None:
+            self._rebalancing_since_s = self.clock.monotonic_s()
+
+    def rebalance_ended(self) -> None:
+        """The member knows its partitions, be it none."""
+        self.has_joined = True
+        self.counters.rebalances += 1
+        if self._rebalancing_since_s is not None:
+            self.counters.rebalance_s += self.clock.monotonic_s() - self._rebalancing_since_s
+        self._rebalancing_since_s = None
+
     def shut_gate(self, error: Exception, delay_s: float) -> None:
         """A dependency is down for everybody: nothing starts for a while."""
         if self.gate.outage(until_s=self.clock.monotonic_s() + delay_s, reason=str(error)):
+            self.counters.outages += 1
             _log.error("outage_began", group=self.group, why=str(error))
 
     def open_gate(self) -> None:

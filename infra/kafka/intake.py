@@ -34,7 +34,9 @@ class Intake:
             except OutageError as error:
                 await board.sit_out(error)
                 continue
+            board.counters.polls += 1
             works = [work for partition, records in batches.items() for work in self._admit(partition, records)]
+            self._pass_gaps()
             if works:
                 await self._claim(works)
                 board.notify()
@@ -52,11 +54,21 @@ class Intake:
         if held is None or held.draining:
             return []  # fetched for an assignment that has ended: its owner gets it delivered
         admitted = [self._understand(record, held) for record in records if held.watermark.add(record.offset)]
+        now_s = self._board.clock.monotonic_s()
+        held.admitted_at_s.update((work.record.offset, now_s) for work in admitted)
         held.buffered += len(admitted)
         held.buffered_bytes += sum(work.size_bytes for work in admitted)
         counters = self._board.counters
+        counters.admitted += len(admitted)
         counters.peak_buffered = max(counters.peak_buffered, held.buffered)
         return admitted
+
+    def _pass_gaps(self) -> None:
+        """A log may end in what no client is given, as transactions leave it: without this it would never count as read."""
+        for partition, position in self._consumer.reached().items():
+            held = self._board.assignments.get(partition)
+            if held is not None and not held.draining:
+                held.watermark.reach(position)
 
     def _understand(self, record: RawRecord, held: Assignment) -> Work:
         try:

@@ -14,8 +14,9 @@ from infra.kafka.board import Board
 from infra.kafka.consumer import Consumer
 from infra.kafka.dead_letter import Death
 from infra.kafka.execution import AssignmentEndedError
+from infra.kafka.figures import Durations
 from infra.kafka.flood import FloodGuard
-from topics.errors import OutageError, SluiceError
+from topics.errors import FencedError, OutageError, SluiceError
 from topics.records import RawRecord
 
 FLOOD_PAUSE_S = 30.0
@@ -53,6 +54,7 @@ class Settlement:
         Raises:
             HaltError: The error was one; nothing more is committed.
         """
+        self._count(work, error)
         if not work.assignment.live or isinstance(error, AssignmentEndedError):
             await self.hand_back(work)
         elif error is None:
@@ -63,6 +65,7 @@ class Settlement:
     async def hand_back(self, work: Work, *, delay_s: float = 0.0) -> None:
         """It was not tried: take the start back, so that it counts as no crash, and let its lane wait."""
         self._board.counters.handed_back += 1
+        self._board.gate.failed()  # a trial that told nothing is over, or nothing would ever be tried again
         try:
             await self._inbox.release([work.claim_id])
         except OutageError:
@@ -72,6 +75,7 @@ class Settlement:
     def skip(self, work: Work) -> None:
         """Somebody settled it between our look and our start: nothing to do, and its offset counts."""
         self._board.counters.skipped += 1
+        self._board.gate.failed()
         self._board.lanes_of(work).release(work.lane)
         self._board.finish(work)
 
@@ -146,6 +150,8 @@ class Settlement:
             if waited:
                 board.open_gate()
             board.counters.dead += 1
+            by = work.record.topic, death.code
+            board.counters.dead_by[by] = board.counters.dead_by.get(by, 0) + 1
             if self._flood.ended(dead=True):
                 board.shut_gate(OutageError("a flood of dead letters"), FLOOD_PAUSE_S)
             self._settle(work, "dead")
@@ -154,6 +160,7 @@ class Settlement:
 
     def _settle(self, work: Work, state: Literal["done", "dead"]) -> None:
         self._unwritten.append((work, state))
+        self._board.unwritten += 1
         self._board.notify()
 
     async def run(self) -> None:
@@ -171,6 +178,8 @@ class Settlement:
                 # Only now may its lane go on: the next record may be this one again, and must find the claim settled.
                 board.lanes_of(work).release(work.lane)
                 board.finish(work)
+            board.unwritten -= len(written)
+            board.counters.settled += len(written)
             board.notify()
 
     async def commit_regularly(self) -> None:
@@ -183,6 +192,7 @@ class Settlement:
         """Commit explicit positions of live assignments. A refusal means that somebody else owns them: nothing to mend."""
         moved = [(one, position) for one in list(held) if one.live and (position := one.position_to_commit()) is not None]
         if not moved:
+            self._board.committed_at_s = self._board.clock.monotonic_s()
             return
         try:
             accepted = await self._consumer.commit({(one.topic, one.partition): position for one, position in moved})
@@ -191,8 +201,20 @@ class Settlement:
             return
         if accepted:
             self._board.counters.commits += 1
+            self._board.committed_at_s = self._board.clock.monotonic_s()
             for one, position in moved:
                 one.committed = position
+
+    def _count(self, work: Work, error: Exception | None) -> None:
+        board = self._board
+        board.counters.lease_losses += isinstance(error, FencedError)
+        if work.event is None:
+            return  # nobody handled it
+        topic = work.record.topic
+        durations = board.counters.handler_s.get(topic)
+        if durations is None:
+            durations = board.counters.handler_s[topic] = Durations()
+        durations.add(board.in_flight.age_s(work))
 
     def _report(self, work: Work, error: Exception, fate: str) -> None:
         facts = {"group": self._board.group, "position": work.record.position, "tenant": work.tenant, "fate": fate}

@@ -121,7 +121,7 @@ async def check_server(client: Redis, *, keys: Keys | None = None) -> Sequence[s
         with outages():
             modules = await _modules(client)
             settings = await _settings(client)
-            await _probe(client, keys or Keys())
+            await probe(client, keys=keys)
     except OutageError as error:
         raise ConfigError(f"Redis does not answer: is it running, and is SLUICE_REDIS_URL right? ({error})") from error
     except exceptions.ResponseError as error:
@@ -152,15 +152,22 @@ async def _settings(client: Redis) -> dict[str, str]:
     return {_text(name): _text(value) for name, value in found.items()}
 
 
-async def _probe(client: Redis, keys: Keys) -> None:
-    key = keys.probe("check")
+async def probe(client: Redis, *, keys: Keys | None = None) -> None:
+    """Write, read, list, expire and delete, as we do all day: a server that answers a ping may still take no write.
+
+    Raises:
+        OutageError: It cannot serve now; it may be full.
+        ConfigError: It refuses us, or it does not give back what it was given.
+    """
+    place = (keys or Keys()).probe("check")
     pipeline = client.pipeline(transaction=True)
-    pipeline.delete(key)
-    pipeline.rpush(key, b"written")
-    pipeline.lrange(key, 0, -1)
-    pipeline.pexpire(key, milliseconds(PROBE_TTL))
-    pipeline.delete(key)
-    answers = cast("Sequence[Any]", await pipeline.execute())
+    pipeline.delete(place)
+    pipeline.rpush(place, b"written")
+    pipeline.lrange(place, 0, -1)
+    pipeline.pexpire(place, milliseconds(PROBE_TTL))
+    pipeline.delete(place)
+    with outages():
+        answers = cast("Sequence[Any]", await pipeline.execute())
     if list(answers[2]) != [b"written"] or not answers[3] or answers[4] != 1:
         raise ConfigError("Redis did not give back what was written to it")
 

@@ -38,13 +38,14 @@ class EffectClaim:
 
 
 class RedisEffectLedger:
-    """The ledger of effects, kept for 90 days."""
+    """The ledger of effects, kept for 90 days. `in_doubt` counts how often one was found without a result."""
 
     def __init__(self, client: Redis, *, keys: Keys | None = None) -> None:
         self._client = client
         self._keys = keys or Keys()
         self._begin = Script(client, BEGIN)
         self._finish = Script(client, FINISH)
+        self.in_doubt = 0
 
     async def begin(self, key: str, *, thread: str, fence: int) -> EffectClaim:
         """Claim an effect before it runs. A new claim is on disk when this returns.
@@ -61,6 +62,7 @@ class RedisEffectLedger:
             case ["done", result, ok]:
                 return EffectClaim("done", result, ok == "1")
             case ["in_doubt"]:
+                self.in_doubt += 1
                 return EffectClaim("in_doubt")
             case _:
                 raise FencedError(f"thread {thread} has a newer writer than fence {fence}")
