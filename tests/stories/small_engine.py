@@ -1,4 +1,4 @@
-"""The engine on logs in memory, for faults whose cause is in a pure part: each story in milliseconds, and the same every time."""
+"""The engine in this process, for faults whose cause is in a pure part. Its log is in memory, unless a story brings another one."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -67,15 +67,16 @@ class Letters:
 class SmallEngine:
     """One member of a group. Another engine `after` it has the same log, commits and inbox, as after a restart."""
 
-    consumer: MemoryConsumer
+    consumer: Any
     handler: Handler
     config: RuntimeConfig = field(default_factory=quick)
     inbox: MemoryInbox = field(default_factory=MemoryInbox)
     outputs: Outputs = field(default_factory=Outputs)
     letters: Letters = field(default_factory=Letters)
+    catalogue: Catalogue = field(default_factory=Catalogue)
 
     def __post_init__(self) -> None:
-        clock, catalogue = SystemClock(), Catalogue()
+        clock, catalogue = SystemClock(), self.catalogue
         self.runtime = Runtime(
             group="g",
             owner="w",
@@ -109,10 +110,19 @@ class SmallEngine:
             yield
             tasks.cancel_scope.cancel()
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        with anyio.fail_after(10):
+    async def until(self, condition: Callable[[], object], *, within_s: float = 10.0) -> None:
+        with anyio.fail_after(within_s):
             while not condition():
                 await anyio.sleep(0.002)
+
+    @property
+    def partitions(self) -> int:
+        return len(self.runtime.board.assignments)
+
+    @property
+    def epochs(self) -> set[tuple[TopicPartition, int]]:
+        """The assignments that are held now."""
+        return {(partition, one.epoch) for partition, one in self.runtime.board.assignments.items()}
 
     def held(self, partition: TopicPartition) -> int:
         """How many records of a partition are in memory; 0 while it is not assigned."""
