@@ -72,7 +72,7 @@ def undeclared(folder: Path, allowed: set[str]) -> set[tuple[str, str]]:
     return {
         (str(path.relative_to(ROOT)), module)
         for path, module in imported(folder)
-        if module not in ours and not {name.lower() for name in distributions.get(module, [module])} & allowed
+        if module not in ours and not {name.lower().replace("_", "-") for name in distributions.get(module, [module])} & allowed
     }
 
 

@@ -106,6 +106,7 @@ class Runtime:
 
     async def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Drain first, fence second."""
+        self.board.rebalance_began()
         held = [one for partition in partitions if (one := self.board.assignments.get(partition))]
         await self._let_go(held, within_s=self.board.config.revoke_drain_s)
 
@@ -114,6 +115,7 @@ class Runtime:
         self._epoch += 1
         self.board.assignments = {(topic, number): Assignment(topic, number, self._epoch) for topic, number in partitions}
         _log.info("partitions_assigned", group=self.board.group, count=len(self.board.assignments), epoch=self._epoch)
+        self.board.rebalance_ended()
         self.board.notify()
 
     async def _let_go(self, ending: list[Assignment], *, within_s: float) -> None:
