@@ -4,7 +4,7 @@ The runtime reads the type, never the text. `code` is stable and travels in dead
 and never quotes a payload.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 
 class SluiceError(Exception):
@@ -91,6 +91,20 @@ class BudgetExceededError(RejectedError):
     """The tenant's budget is used up, or its usage is unknown."""
 
     code = "budget_exceeded"
+
+
+class ForgedError(SluiceError):
+    """Nobody with the right to it can be shown to have said this. Not the fate of a record: its sender is answered.
+
+    `code` is `forbidden` or `mismatch`, and `reason` a stable word within it.
+    """
+
+    code = "forbidden"
+
+    def __init__(self, reason: str, message: str = "", *, code: Literal["forbidden", "mismatch"] = "forbidden") -> None:
+        super().__init__(message or reason, code=code)
+        self.answer_code: Literal["forbidden", "mismatch"] = code
+        self.reason = reason
 
 
 class OutageError(SluiceError):

@@ -4,7 +4,18 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
-from topics.events import ApprovalRequested, QueryAsked, Verdict
+from topics.events import (
+    ApprovalAccepted,
+    ApprovalDecided,
+    ApprovalExecuted,
+    ApprovalExpired,
+    ApprovalRefused,
+    ApprovalRequested,
+    QueryAsked,
+    Verdict,
+)
+
+Outcome = ApprovalAccepted | ApprovalRefused | ApprovalExpired | ApprovalExecuted
 
 
 class Lease(Protocol):
@@ -65,6 +76,59 @@ class ApprovalRegistry(Protocol):
 
     async def pending(self, tenant: str | None, *, limit: int) -> Sequence[Registered]:
         """Open approvals, oldest first."""
+        ...
+
+
+class Identity(Protocol):
+    """Who decided, as far as it can be shown. `key_id` and `token_id` are None where an unsigned word was good enough."""
+
+    @property
+    def person(self) -> str: ...
+    @property
+    def roles(self) -> frozenset[str]: ...
+    @property
+    def key_id(self) -> str | None: ...
+    @property
+    def token_id(self) -> str | None: ...
+
+
+class Verifier(Protocol):
+    """Who a decision comes from. It holds public keys only."""
+
+    def verify(self, tenant: str, decided: ApprovalDecided, *, tool: str) -> Identity:
+        """Tell who decided, and that they meant exactly this: tenant, thread, approval, `tool`, digest, edit and message.
+
+        A token is good until its end, so a decision that was recorded before is looked up before it is verified again.
+
+        Raises:
+            ForgedError: It cannot be shown. Nothing was recorded.
+        """
+        ...
+
+    def stands(self, tenant: str, key_id: str | None) -> bool:
+        """Whether what this key said still counts: it is in the tenant's set now, or None and unsigned words count."""
+        ...
+
+
+class AuditChain(Protocol):
+    """The outcomes of a tenant, numbered without gaps, each bound to the one before."""
+
+    async def append(self, tenant: str, outcome: Outcome, *, cause: str) -> Outcome:
+        """Give an outcome its link; one that has it already comes back as it was, to the byte. Durable on return.
+
+        `cause` is the record that led to it: what it was given and may not have been published is `untold` until `told`.
+
+        Raises:
+            OutageError: Whether it was given its link is unknown; repeating it is safe.
+        """
+        ...
+
+    async def untold(self, tenant: str, *, cause: str) -> Sequence[Outcome]:
+        """What an earlier attempt of a record gave a link and may not have published, in order."""
+        ...
+
+    async def told(self, tenant: str, outcome: Outcome, *, cause: str) -> None:
+        """The broker has it."""
         ...
 
 
