@@ -29,7 +29,7 @@ export UV_SYSTEM_CERTS ?= 1
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup demo test check format bench race clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -56,6 +56,9 @@ format: $(READY) ## Format, and mend what ruff can mend.
 
 bench: $(RIVALS) ## Measure, and print the table of figures.
 	@$(BIN)/python -m bench $(ARGS)
+
+race: $(READY) ## Race contradictory decisions on paused threads (SHORT=1: 40 of them), beside plain LangGraph.
+	@$(BIN)/python -m bench.race $(if $(SHORT),--short) $(ARGS)
 
 clean: ## Remove what the targets made in this folder.
 	rm -rf .venv .uv .sluice .pytest_cache .ruff_cache .hypothesis .import_linter_cache
