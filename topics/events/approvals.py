@@ -216,6 +216,7 @@ class ApprovalAccepted(Payload):
     message: str | None = None
     key_id: str | None = None
     token_id: str | None = None
+    roles: tuple[str, ...] = ()
     chain: ChainLink | None = None
 
     def identity(self) -> str:
