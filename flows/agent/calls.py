@@ -8,9 +8,9 @@ from langchain_core.messages import AIMessage, ToolMessage
 from pydantic import ValidationError
 
 from flows.agent import digests
-from flows.agent.approval_policy import ApprovalPolicy, Deny, Judgement
 from flows.agent.state import Call, ThreadRef
 from flows.agent.tools import Arguments, Tool, Toolset
+from flows.approvals.policy import Deny, Judgement, Policy
 from topics.text import clean_text
 
 MAX_PROBLEM_CHARS: Final = 400
@@ -83,7 +83,7 @@ def _rules_broken(error: ValidationError) -> str:
 
 
 def read_calls(
-    message: AIMessage, *, thread: ThreadRef, query_id: str, requester: str | None, toolset: Toolset, policy: ApprovalPolicy
+    message: AIMessage, *, thread: ThreadRef, query_id: str, requester: str | None, toolset: Toolset, policy: Policy
 ) -> list[Judged | Problem]:
     """Read and judge the calls of a stored message, in order. The same message gives the same calls, whoever reads it."""
     read: list[Judged | Problem] = []
@@ -110,7 +110,7 @@ def read_calls(
             tool=name,
             arguments=arguments,
             args_digest=digests.args_digest_for(
-                thread, approval_id=approval_id, tool=name, arguments=arguments, policy_version=policy.version
+                thread, approval_id=approval_id, tool=name, arguments=arguments, policy_version=policy.version_of(thread.tenant)
             ),
             query_id=query_id,
             requester=requester,

@@ -101,7 +101,7 @@ class Execute:
             approval_id=call["approval_id"],
             tool=call["tool"],
             arguments=call["arguments"],
-            policy_version=self.parts.policy.version,
+            policy_version=self.parts.policy.version_of(thread.tenant),
         )
         return digest == call["args_digest"]
 

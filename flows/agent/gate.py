@@ -9,11 +9,11 @@ from langgraph.types import Command, Send, interrupt
 
 from flows import history
 from flows.agent import calls, digests, search
-from flows.agent.approval_policy import Allow, Ask, Deny, edit_needs_others
 from flows.agent.calls import Judged, Problem
 from flows.agent.parts import AgentParts
 from flows.agent.state import AgentState, Call, DecisionRecord, ExecutedRecord, RunContext, ThreadRef
 from flows.agent.tools import EVERY_DECISION
+from flows.approvals.policy import Allow, Ask, Deny
 from topics.events import Decision
 
 CANCEL: Final = "cancel"
@@ -107,7 +107,7 @@ class Gate:
             "tool_class": judged.tool.effect,
             "arguments": call["arguments"],
             "args_digest": call["args_digest"],
-            "policy_version": self.parts.policy.version,
+            "policy_version": self.parts.policy.version_of(thread.tenant),
             "graph_version": self.graph_version,
             "allowed_decisions": list(ask.allowed_decisions),
             "terms": ask.terms.model_dump(mode="json"),
@@ -163,14 +163,14 @@ class Gate:
         except calls.InvalidArgumentsError:
             return "A person edited this call, but the edited arguments are invalid; it was not run."
         judgement = self.parts.policy.verdict_on(tool, arguments, tenant=thread.tenant, requester=call["requester"])
-        if isinstance(judgement, Deny) or edit_needs_others(judged.judgement, judgement):
+        if isinstance(judgement, Deny):
             return "A person edited this call, but a policy denies the edited call; it was not run."
         digest = digests.args_digest_for(
             thread,
             approval_id=call["approval_id"],
             tool=call["tool"],
             arguments=arguments,
-            policy_version=self.parts.policy.version,
+            policy_version=self.parts.policy.version_of(thread.tenant),
         )
         return {**call, "arguments": arguments, "args_digest": digest, "asked": True, "edited": True}
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from langchain_core.language_models import BaseChatModel
 
 from flows.agent import search
-from flows.agent.approval_policy import ApprovalPolicy
 from flows.agent.tools import Tool, Toolset
+from flows.approvals.policy import ApprovalPolicy, Policy
 from flows.ports import EffectLedger, Retriever, ToolService
 from topics.errors import ConfigError
 
@@ -32,7 +32,7 @@ class AgentParts:
     service: ToolService
     retriever: Retriever
     ledger: EffectLedger
-    policy: ApprovalPolicy = field(default_factory=ApprovalPolicy)
+    policy: Policy = field(default_factory=ApprovalPolicy)
     limits: AgentLimits = field(default_factory=AgentLimits)
 
     def toolset(self, tenant: str) -> Toolset:

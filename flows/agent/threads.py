@@ -6,19 +6,19 @@ Callers hold the thread's lease. Every fact is read from what is saved after a r
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessageChunk, HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from flows import streaming
-from flows.agent import calls, facts, gate
-from flows.agent.approval_policy import ApprovalPolicy, Deny, edit_needs_others
+from flows.agent import calls, digests, facts, gate
 from flows.agent.graph import AgentGraph, Snapshot, Waiting
 from flows.agent.parts import AgentLimits, AgentParts
 from flows.agent.state import RunContext, ThreadRef, next_query
-from flows.agent.tools import Tool, Toolset
+from flows.agent.tools import Toolset
+from flows.approvals.policy import Allow, ApprovalPolicy, Ask, Deny, Policy
 from flows.ports import Clock, EffectLedger, Retriever, ToolService
 from flows.streaming import AnswerStream
 from topics.errors import RejectedError
@@ -30,11 +30,15 @@ __all__ = [
     "AgentLimits",
     "EditProblem",
     "GraphVersionError",
+    "JudgedEdit",
     "StaleApprovalError",
     "ThreadGoneError",
     "ThreadRef",
     "ThreadStatus",
 ]
+
+
+_RUNS: Final = ("approve", "edit")
 
 
 class StaleApprovalError(RejectedError):
@@ -74,6 +78,15 @@ class EditProblem:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedEdit:
+    """An edit that may count: arguments as they would run, the digest to echo, and what the policy says of them."""
+
+    arguments: dict[str, Any]
+    args_digest: str
+    judgement: Allow | Ask
+
+
 class Agent:
     """Ask, resume and look, one thread at a time."""
 
@@ -87,7 +100,7 @@ class Agent:
         retriever: Retriever,
         ledger: EffectLedger,
         clock: Clock,
-        policy: ApprovalPolicy | None = None,
+        policy: Policy | None = None,
         limits: AgentLimits | None = None,
     ) -> None:
         """Build the graph.
@@ -229,10 +242,29 @@ class Agent:
             graph_version=snapshot.state.get("graph_version"),
         )
 
-    def check_edit(
+    def policy_version(self, tenant: str) -> str:
+        """The version of the tenant's policy: what was decided under another one does not count."""
+        return self._parts.policy.version_of(tenant)
+
+    def build_problem(self, request: ApprovalRequested, *, tenant: str, decision: str) -> str | None:
+        """Why this build cannot do what was decided, or None. What it cannot do stays decidable by the build that asked."""
+        if request.graph_version != self.graph_version:
+            return f"the thread was paused by graph {request.graph_version}"
+        if decision not in _RUNS:
+            return None
+        tool = self._parts.tool(tenant, request.tool)
+        if tool is None:
+            return "this build has no such tool"
+        try:
+            unchanged = calls.plain_arguments(tool, request.arguments) == request.arguments
+        except calls.InvalidArgumentsError:
+            unchanged = False
+        return None if unchanged else "the tool takes other arguments in this build"
+
+    def judge_edit(
         self, request: ApprovalRequested, *, tool: str | None, arguments: dict[str, Any] | None, tenant: str
-    ) -> EditProblem | None:
-        """Judge an edit before it may win: same tool, valid arguments, and a policy that would ask the same people."""
+    ) -> JudgedEdit | EditProblem:
+        """Read and judge an edit before it may count: same tool, valid arguments, and the policy's word on the edited call."""
         if tool is not None and tool != request.tool:
             return EditProblem("edit_changes_tool", "an edit cannot change the tool")
         known = self._parts.tool(tenant, request.tool)
@@ -242,15 +274,26 @@ class Agent:
             edited = calls.plain_arguments(known, clean_json(arguments))
         except calls.InvalidArgumentsError as error:
             return EditProblem("invalid_arguments", str(error))
-        return self._judge_edit(request, known, edited, tenant=tenant)
+        judgement = self._parts.policy.verdict_on(known, edited, tenant=tenant, requester=request.requester)
+        if isinstance(judgement, Deny):
+            return EditProblem("denied", judgement.reason[: calls.MAX_PROBLEM_CHARS])
+        digest = digests.args_digest_for(
+            ThreadRef(tenant, request.thread_id),
+            approval_id=request.approval_id,
+            tool=request.tool,
+            arguments=edited,
+            policy_version=self.policy_version(tenant),
+        )
+        return JudgedEdit(edited, digest, judgement)
 
-    def _judge_edit(self, request: ApprovalRequested, tool: Tool, edited: dict[str, Any], *, tenant: str) -> EditProblem | None:
-        policy, requester = self._parts.policy, request.requester
-        before = policy.verdict_on(tool, request.arguments, tenant=tenant, requester=requester)
-        after = policy.verdict_on(tool, edited, tenant=tenant, requester=requester)
-        if isinstance(after, Deny):
-            return EditProblem("denied", after.reason[: calls.MAX_PROBLEM_CHARS])
-        if edit_needs_others(before, after):
+    def check_edit(
+        self, request: ApprovalRequested, *, tool: str | None, arguments: dict[str, Any] | None, tenant: str
+    ) -> EditProblem | None:
+        """Judge an edit where nobody counts votes: it may not need other people than the original call."""
+        judged = self.judge_edit(request, tool=tool, arguments=arguments, tenant=tenant)
+        if isinstance(judged, EditProblem):
+            return judged
+        if isinstance(judged.judgement, Ask) and judged.judgement.terms != request.terms:
             return EditProblem("needs_other_approver", "the edited call needs another approver")
         return None
 

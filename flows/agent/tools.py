@@ -3,14 +3,14 @@
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, get_type_hints
+from typing import Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 
+from flows.approvals.policy import ToolClass
 from flows.ports import Retriever, ToolService
 from topics.events import Decision
 
-ToolClass = Literal["READ", "WRITE", "IRREVERSIBLE"]
 EVERY_DECISION: Final[tuple[Decision, ...]] = ("approve", "edit", "reject", "respond")
 
 

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
-from flows.agent.approval_policy import ApprovalPolicy
 from flows.agent.threads import Agent, AgentLimits, ThreadRef
 from flows.agent.tools import Tool, ToolContext, ToolRefusedError, Toolset, tool
+from flows.approvals.policy import ApprovalPolicy
 from tests.fakes.chat_model import FakeChatModel, Script
 from tests.fakes.clock import FakeClock
 from tests.fakes.ledger import FakeLedger

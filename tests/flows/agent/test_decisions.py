@@ -5,9 +5,9 @@ from itertools import permutations
 import pytest
 from langgraph.errors import UnknownInterruptError
 
-from flows.agent.approval_policy import Allow, ApprovalPolicy, Ask, Deny, judge
 from flows.agent.digests import args_digest_for
-from flows.agent.threads import GraphVersionError, StaleApprovalError, ThreadGoneError, ThreadRef
+from flows.agent.threads import GraphVersionError, JudgedEdit, StaleApprovalError, ThreadGoneError, ThreadRef
+from flows.approvals.policy import Allow, ApprovalPolicy, Ask, Deny, judge
 from tests.fakes.agents import THREAD, World, adds_up, one, only
 from tests.fakes.chat_model import Script, call, say
 from topics import events
@@ -104,9 +104,9 @@ async def test_an_edit_cannot_change_the_tool():
     assert world.agent().check_edit(request, tool="refund", arguments=REFUND, tenant="acme") is None
 
 
-def _strict(tool, arguments, tenant, requester, version):
+def _strict(tool, arguments, tenant, requester):
     if tool.name != "refund":
-        return judge(tool, arguments, tenant, requester, version)
+        return judge(tool, arguments, tenant, requester)
     cents = arguments["cents"]
     if cents > 100_000:
         return Deny("too much money")
@@ -114,18 +114,31 @@ def _strict(tool, arguments, tenant, requester, version):
 
 
 @pytest.mark.parametrize(("cents", "code"), [(200_000, "denied"), (20_000, "needs_other_approver")])
-async def test_an_edit_is_judged_again(cents: int, code: str):
+async def test_an_edit_is_judged_again_before_it_counts(cents: int, code: str):
     world, request = await _paused(policy=ApprovalPolicy(judge=_strict))
-    edited = {"order": "o-1", "cents": cents}
-
-    problem = world.agent().check_edit(request, tool=None, arguments=edited, tenant="acme")
-    told = await world.resume(request, "edit", arguments=edited)
-
+    problem = world.agent().check_edit(request, tool=None, arguments={"order": "o-1", "cents": cents}, tenant="acme")
     assert request.terms.people == ("anybody",)
     assert problem is not None
     assert problem.code == code
+
+
+async def test_an_edit_is_judged_once_more_before_it_runs():
+    world, request = await _paused(policy=ApprovalPolicy(judge=_strict))
+    told = await world.resume(request, "edit", arguments={"order": "o-1", "cents": 200_000})
     assert world.effects() == []
     assert one(events.ApprovalExecuted, told).status == "not_run"
+
+
+async def test_a_judged_edit_tells_what_would_run_and_the_digest_that_others_approve():
+    world, request = await _paused(policy=ApprovalPolicy(judge=_strict))
+    edited = {"cents": 20_000, "order": "o-1"}
+    judged = world.agent().judge_edit(request, tool="refund", arguments=edited, tenant="acme")
+    assert isinstance(judged, JudgedEdit)
+    assert isinstance(judged.judgement, Ask)
+    assert judged.judgement.terms.people == ("lead",)
+    told = await world.resume(request, "edit", arguments=judged.arguments)
+    executed = one(events.ApprovalExecuted, told)
+    assert (executed.args_digest, executed.arguments) == (judged.args_digest, edited)
 
 
 async def test_a_denied_call_asks_nobody_and_the_model_is_told():
