@@ -36,6 +36,7 @@ from infra.redis.held import RedisHeldQueries
 from infra.redis.inbox import RedisInbox
 from infra.redis.keys import Keys
 from infra.redis.leases import RedisLeases
+from infra.redis.positions import RedisPositionMemory
 from infra.redis.search import RedisArticleIndex
 from infra.settings import Settings
 from topics.catalogue import ARTICLES, DEAD_LETTERS, DECISIONS, QUERIES, TICKETS, Catalogue
@@ -201,6 +202,7 @@ def _runtime(parts: Parts, name: str, routes: tuple[Route, ...]) -> Runtime:
             settings.kafka(),
             group=group,
             topics=[topic for route in routes for topic in (catalogue.name(route.spec), catalogue.replay_name(route.spec))],
+            memory=RedisPositionMemory(parts.redis, group=group, keys=parts.keys),
             new_group_reads_from=settings.new_group_reads_from,
             revoke_drain_s=settings.revoke_drain_s,
         ),

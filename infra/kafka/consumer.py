@@ -1,17 +1,23 @@
 """The door to aiokafka's consumer: poll, explicit commits, and a listener that may drain before partitions go.
 
-Traps of aiokafka 0.14 that this file keeps closed: a bare commit commits the fetch position of every partition; `pause` throws the
-prefetched records away; rebalances are eager and reset positions; a sticky assignor keeps its state on the class; a start that has
-subscribed waits for the group without a bound; and an answer about committed positions that failed as a whole, as it does while a
-coordinator loads, is read as "nothing was committed", so that a group would begin anew.
+Traps of aiokafka 0.14 that this file keeps closed, together with `guards.py`:
+- a bare commit commits the fetch position of every partition; `pause` throws the prefetched records away;
+- rebalances are eager and reset positions; a sticky assignor keeps its state on the class;
+- a start that has subscribed waits for the group without a bound;
+- an answer about committed positions that failed as a whole, as it does while a coordinator loads, is read as "nothing was
+  committed", so that a group would begin anew;
+- a commit is repeated after a failure under whatever generation the member has by then, and without one as an administrator's:
+  either can set back what another member committed meanwhile;
+- a batch that cannot be unpacked takes the records with it that were unpacked before it, of its own partition and of others;
+- when one of its tasks dies, it fetches nothing more and says nothing.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Literal, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
 
 import anyio
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, codec
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka import TopicPartition as ClientPartition
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import (
@@ -21,16 +27,15 @@ from aiokafka.errors import (
     IllegalStateError,
     KafkaError,
     NoOffsetForPartitionError,
-    NotCoordinatorForGroupError,
     OffsetOutOfRangeError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
-    for_code,
 )
-from aiokafka.protocol.commit import OffsetFetchRequest
 
 from infra.kafka.connection import KafkaConnection
+from infra.kafka.guards import check_codecs, refuse_missing, with_checked_positions, with_members_commits
+from infra.positions import PositionMemory, Rule, TopicHistory, beginning, position_lost, position_out_of_range
 from topics.errors import ConfigError, HaltError, OutageError
 from topics.records import RawRecord
 
@@ -73,6 +78,10 @@ class Consumer(Protocol):
         """
         ...
 
+    def reached(self) -> dict[TopicPartition, int]:
+        """Positions to read next. Everything below was polled, or is nothing that anybody is given: a transaction's marker."""
+        ...
+
     async def commit(self, positions: dict[TopicPartition, int]) -> bool:
         """Commit the next positions to read. False when not all of them are: somebody else owns those now."""
         ...
@@ -83,7 +92,10 @@ class Consumer(Protocol):
 
 
 class GroupConsumer:
-    """A member of a consumer group on a real cluster."""
+    """A member of a consumer group on a real cluster.
+
+    Without a `memory` every partition that has no committed position is taken for new.
+    """
 
     def __init__(
         self,
@@ -91,7 +103,8 @@ class GroupConsumer:
         *,
         group: str,
         topics: Sequence[str],
-        new_group_reads_from: Literal["earliest", "latest"] = "earliest",
+        memory: PositionMemory | None = None,
+        new_group_reads_from: Rule = "earliest",
         revoke_drain_s: float = 20.0,
         session_timeout_s: float = 10.0,
     ) -> None:
@@ -113,11 +126,18 @@ class GroupConsumer:
             metadata_max_age_ms=30_000,
         )
         cluster = self._client._client  # noqa: SLF001 -- the one place where an answer is seen whole; see the module
-        cluster.send = with_checked_positions(cluster.send)
+        cluster.send = with_members_commits(with_checked_positions(cluster.send, seen=self._saw_committed))
         self._connection = connection
         self._group = group
         self._topics = list(topics)
-        self._new_group_reads_from = new_group_reads_from
+        self._memory: PositionMemory = memory or _NoMemory()
+        self._new_group_reads_from: Rule = new_group_reads_from
+        self._to_remember: set[TopicPartition] = set()
+        self._remembered: set[TopicPartition] = set()
+        self._polled: dict[ClientPartition, int] = {}
+        self._is_ahead = False
+        self._met: set[str] = set()
+        self._commits: set[anyio.CancelScope] = set()
 
     async def start(self, listener: RebalanceListener) -> None:
         """Connect, and begin to join the group: the listener hears of the first assignment.
@@ -129,14 +149,18 @@ class GroupConsumer:
         try:
             with self._connection.connecting():
                 await self._client.start()
-                _refuse_missing(self._topics, await self._client.topics())
+                refuse_missing(self._topics, await self._client.topics())
         except ConfigError:
             await self.stop()
             raise
-        self._client.subscribe(self._topics, listener=_Listener(listener))
+        self._client.subscribe(self._topics, listener=_Listener(listener, begun=self._forget_polled, ended=self._end_commits))
 
     async def poll(self, full: set[TopicPartition]) -> dict[TopicPartition, list[RawRecord]]:
         """The next records of partitions that are not full; see `Consumer`."""
+        self._refuse_dead_client()
+        self._refuse_deleted_topics()
+        await self._remember()
+        await self._step_back()
         wanted = [one for one in self._client.assignment() if (one.topic, one.partition) not in full]
         if full and not wanted:
             await anyio.sleep(POLL_TIMEOUT_MS / 1000)
@@ -146,25 +170,94 @@ class GroupConsumer:
         except NoOffsetForPartitionError as error:
             await self._begin(error.args[0])
             return {}
+        except OffsetOutOfRangeError as error:
+            raise await self._out_of_range(error) from error
         except ConsumerStoppedError:
             return {}
         except KafkaError as error:
+            self._is_ahead = True
             raise _meaning_of(error) from error
+        self._polled |= {key: records[-1].offset + 1 for key, records in batches.items()}
         return {(key.topic, key.partition): [raw_record(record) for record in records] for key, records in batches.items()}
 
+    def reached(self) -> dict[TopicPartition, int]:
+        """Positions to read next; see `Consumer`. Told only between one poll and the next, while they are true."""
+        assignment = self._client._subscription.subscription.assignment  # noqa: SLF001 -- `position()` waits when there is none yet
+        if assignment is None or not assignment.active:
+            return {}
+        states = ((one, assignment.state_value(one)) for one in assignment.tps)
+        return {(one.topic, one.partition): state.position for one, state in states if state.has_valid_position}
+
+    def _refuse_dead_client(self) -> None:
+        """A dead task of the client would leave us a member that is given nothing, or no member: neither shows."""
+        tasks = (self._client._fetcher._fetch_task, self._client._coordinator._coordination_task)  # noqa: SLF001 -- told nowhere else
+        if any(task.done() for task in tasks):
+            raise HaltError(f"the Kafka client of {self._group} broke down; a new start mends it", code="client_died")
+
+    def _refuse_deleted_topics(self) -> None:
+        """A topic that is gone has no partitions to be assigned: its readers would wait without a word."""
+        there = {topic for topic in self._topics if self._client.partitions_for_topic(topic)}
+        gone = self._met - there
+        self._met |= there
+        if gone:
+            raise OutageError(f"topics are missing ({', '.join(sorted(gone))}): `sluice topics apply` creates them")
+
+    async def _step_back(self) -> None:
+        """Fetch again what was unpacked and never given out, because something beside it failed."""
+        if not self._is_ahead:
+            return
+        for partition in self._client.assignment():
+            position = self._polled.get(partition)
+            try:
+                with anyio.fail_after(COMMIT_WITHIN_S):
+                    position = await self._client.committed(partition) if position is None else position
+                if position is not None:
+                    self._client.seek(partition, position)
+            except IllegalStateError:
+                continue  # it went meanwhile, and its next owner begins at what is committed
+            except (KafkaError, TimeoutError) as error:
+                raise OutageError(f"cannot find where {partition} was") from error
+        self._is_ahead = False
+
     async def _begin(self, partition: ClientPartition) -> None:
-        """Apply the rule for new groups to a partition that this group never committed, and commit where it begins.
+        """Begin on a partition without a committed position, and commit where.
 
         Committed at once: a group that reads from the end and is restarted before its first record would skip what came meanwhile.
+
+        Raises:
+            HaltError: There was a position once. Nothing was read.
+            OutageError: It cannot be told now, or not be committed. Nothing was begun.
         """
-        _log.debug("no_committed_position", group=self._group, partition=str(partition), reads_from=self._new_group_reads_from)
-        look_up = self._client.beginning_offsets if self._new_group_reads_from == "earliest" else self._client.end_offsets
+        rule = beginning(partition.partition, await self._history(partition), rule=self._new_group_reads_from)
+        if rule == "lost":
+            raise position_lost(self._group, partition.topic, partition.partition)
+        _log.info("no_committed_position", group=self._group, partition=str(partition), reads_from=rule)
         try:
-            position: int = (await look_up([partition]))[partition]
+            position = (await self._ends(partition))[0 if rule == "earliest" else 1]
             if await self.commit({(partition.topic, partition.partition): position}):
                 self._client.seek(partition, position)
         except (IllegalStateError, KafkaError) as error:
             raise OutageError(f"cannot find where {partition} begins") from error
+
+    async def _history(self, partition: ClientPartition) -> TopicHistory:
+        history = await self._memory.history(partition.topic)
+        if history == TopicHistory():
+            known: set[int] = self._client.partitions_for_topic(partition.topic) or set()
+            history = await self._memory.begin(partition.topic, partitions=max(known | {partition.partition}) + 1)
+        return history
+
+    async def _ends(self, partition: ClientPartition) -> tuple[int, int]:
+        """Where a partition's log begins, and where it ends."""
+        begins, ends = await self._client.beginning_offsets([partition]), await self._client.end_offsets([partition])
+        return begins[partition], ends[partition]
+
+    async def _out_of_range(self, error: OffsetOutOfRangeError) -> HaltError:
+        partition, position = next(iter(dict(error.args[0]).items()))
+        try:
+            begin, end = await self._ends(partition)
+        except KafkaError:
+            begin, end = None, None
+        return position_out_of_range(self._group, partition.topic, partition.partition, position=position, begin=begin, end=end)
 
     async def commit(self, positions: dict[TopicPartition, int]) -> bool:
         """Commit explicit positions of partitions that are ours, within a bound; see `Consumer`."""
@@ -176,14 +269,47 @@ class GroupConsumer:
         }
         if not offsets:
             return False
-        try:
-            with anyio.fail_after(COMMIT_WITHIN_S):
-                await self._client.commit(offsets)
-        except (CommitFailedError, IllegalStateError):
+        with anyio.CancelScope() as scope:
+            self._commits.add(scope)
+            try:
+                with anyio.fail_after(COMMIT_WITHIN_S):
+                    await self._client.commit(offsets)
+            except (CommitFailedError, IllegalStateError):
+                return False
+            except (KafkaError, TimeoutError) as error:
+                raise OutageError(f"the commit of {self._group} was not acknowledged") from error
+            finally:
+                self._commits.discard(scope)
+        if scope.cancelled_caught:
             return False
-        except (KafkaError, TimeoutError) as error:
-            raise OutageError(f"the commit of {self._group} was not acknowledged") from error
+        self._saw_committed({(one.topic, one.partition) for one in offsets})
         return len(offsets) == len(positions)
+
+    def _forget_polled(self) -> None:
+        """A new assignment begins at what is committed."""
+        self._polled.clear()
+        self._is_ahead = False
+
+    def _end_commits(self) -> None:
+        """End commits that are still under way when the partitions go: repeated later, they would be another owner's."""
+        for scope in self._commits:
+            scope.cancel()
+
+    def _saw_committed(self, partitions: set[TopicPartition]) -> None:
+        self._to_remember |= partitions - self._remembered
+
+    async def _remember(self) -> None:
+        """Let the memory know what has a committed position, sooner or later: a memory that is away holds nobody up."""
+        if not self._to_remember:
+            return
+        told = set(self._to_remember)
+        try:
+            await self._memory.remember(told)
+        except OutageError as error:
+            _log.warning("positions_not_remembered", group=self._group, why=str(error))
+            return
+        self._remembered |= told
+        self._to_remember -= told
 
     async def stop(self) -> None:
         """Leave the group. A broker that is gone does not hold us up."""
@@ -194,72 +320,41 @@ class GroupConsumer:
 
 
 class _Listener(ConsumerRebalanceListener):  # its methods may be coroutines, whatever its annotations say
-    """aiokafka's listener; it runs inside the coordinator's task while heartbeats go on."""
+    """aiokafka's listener; it runs inside the coordinator's task, one call after another, while heartbeats go on."""
 
-    def __init__(self, listener: RebalanceListener) -> None:
+    def __init__(self, listener: RebalanceListener, *, begun: Callable[[], None], ended: Callable[[], None]) -> None:
         self._listener = listener
+        self._begun = begun
+        self._ended = ended
 
     async def on_partitions_revoked(self, revoked: Iterable[ClientPartition]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] -- see the class
-        await self._listener.on_revoked([(one.topic, one.partition) for one in revoked])
+        try:
+            await self._listener.on_revoked([(one.topic, one.partition) for one in revoked])
+        finally:
+            self._ended()
 
     async def on_partitions_assigned(self, assigned: Iterable[ClientPartition]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] -- see the class
+        self._begun()
         await self._listener.on_assigned([(one.topic, one.partition) for one in assigned])
 
 
-def check_codecs() -> None:
-    """See that every codec that a producer or a topic may choose can be read.
+class _NoMemory:
+    """Every partition is new."""
 
-    Raises:
-        ConfigError: Some cannot. Found later, the consumer would stop at the first such record, and again after every restart.
-    """
-    readable = {"gzip": codec.has_gzip, "snappy": codec.has_snappy, "lz4": codec.has_lz4, "zstd": codec.has_zstd}
-    missing = [name for name, is_readable in readable.items() if not is_readable()]
-    if missing:
-        raise ConfigError(f"records compressed with {', '.join(missing)} cannot be read: install aiokafka[lz4,snappy,zstd]")
+    async def history(self, topic: str) -> TopicHistory:
+        del topic
+        return TopicHistory()
 
+    async def begin(self, topic: str, *, partitions: int) -> TopicHistory:
+        del topic
+        return TopicHistory(partitions)
 
-def _refuse_missing(wanted: Iterable[str], found: Iterable[str]) -> None:
-    missing = sorted(set(wanted) - set(found))
-    if missing:
-        raise ConfigError(f"topics are missing ({', '.join(missing)}): `sluice topics apply` creates them")
-
-
-def with_checked_positions(send: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Let a failed answer about committed positions be a failure: aiokafka looks at its single partitions only.
-
-    What passes is an answer without an error that speaks of every partition that was asked about. Anything else is raised, as
-    an error that makes the client look for the coordinator again and ask once more, unless the broker denies the group.
-    """
-
-    async def checked(node_id: Any, request: Any, **how: Any) -> Any:
-        response = await send(node_id, request, **how)
-        if isinstance(request, OffsetFetchRequest):
-            group, asked = _asked_about(request)
-            told = {(topic, one[0]) for topic, partitions in response.topics for one in partitions}
-            error = for_code(getattr(response, "error_code", 0))
-            if error is GroupAuthorizationFailedError:
-                raise error(group)
-            if error.errno or not asked <= told:
-                raise NotCoordinatorForGroupError(error.message)
-        return response
-
-    return checked
-
-
-def _asked_about(request: Any) -> tuple[str, set[TopicPartition]]:
-    asked = {(topic, number) for topic, numbers in request._partitions or () for number in numbers}  # noqa: SLF001 -- as above
-    return request._consumer_group, asked  # noqa: SLF001 -- as above
+    async def remember(self, committed: Iterable[TopicPartition]) -> None:
+        del committed
 
 
 def _meaning_of(error: KafkaError) -> HaltError | OutageError:
     match error:
-        case OffsetOutOfRangeError():
-            where = ", ".join(f"{key.topic}/{key.partition} at {offset}" for key, offset in dict(error.args[0]).items())
-            return HaltError(
-                f"the committed position is no longer in the log ({where}): records were deleted before they were read. "
-                "Nothing was skipped; set the position by hand, then start again.",
-                code="offset_out_of_range",
-            )
         case TopicAuthorizationFailedError() | GroupAuthorizationFailedError():
             return ConfigError(f"the broker denies access: {error}")
         case UnsupportedCodecError():

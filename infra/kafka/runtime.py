@@ -111,8 +111,10 @@ class Runtime:
         await self._let_go(held, within_s=self.board.config.revoke_drain_s)
 
     async def on_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begin a new assignment of each partition."""
+        """Begin a new assignment of each partition. Whatever is left of an earlier one has ended."""
         self._epoch += 1
+        for one in self.board.assignments.values():
+            one.live = False
         self.board.assignments = {(topic, number): Assignment(topic, number, self._epoch) for topic, number in partitions}
         _log.info("partitions_assigned", group=self.board.group, count=len(self.board.assignments), epoch=self._epoch)
         self.board.rebalance_ended()
@@ -125,12 +127,15 @@ class Runtime:
             one.draining = True
         for lanes in board.lanes.values():
             lanes.drop(lambda work: work.assignment.draining)
-        await self._idle(ending, within_s=within_s)
-        if self._settlement is not None:
-            await self._settlement.commit(ending)
-        for one in ending:
-            one.live = False
-            board.assignments.pop((one.topic, one.partition), None)
+        try:
+            await self._idle(ending, within_s=within_s)
+            if self._settlement is not None:
+                await self._settlement.commit(ending)
+        finally:  # whatever comes of the drain: the partitions go, and the client only logs what a listener raises
+            for one in ending:
+                one.live = False
+                if board.assignments.get((one.topic, one.partition)) is one:  # and not the next one of the same partition
+                    del board.assignments[one.topic, one.partition]
         for work in board.busy(ending):
             if work.scope is not None:
                 work.scope.cancel()

@@ -24,12 +24,16 @@ class Watermark:
         heapq.heappush(self._lowest_first, offset)
         return True
 
+    def reach(self, position: int) -> None:
+        """Take note that no record below `position` is still to come: what lies there was delivered, or is for nobody."""
+        self._delivered = max(position, self._delivered or 0)
+
     def finish(self, offset: int) -> None:
         """The record's outputs, or its dead letter, are acknowledged."""
         self._pending.discard(offset)
 
     def next_position(self) -> int | None:
-        """The position to commit: the lowest unfinished record, else one past the last. None before any delivery."""
+        """The position to commit: the lowest unfinished record, else where delivery is. None before any."""
         while self._lowest_first and self._lowest_first[0] not in self._pending:
             heapq.heappop(self._lowest_first)
         return self._lowest_first[0] if self._lowest_first else self._delivered

@@ -67,6 +67,14 @@ class Keys:
         """One record as a consumer group knows it."""
         return f"{self.prefix}:inbox:{{{encode(group)}}}:{encode(claim_id)}"
 
+    def positions(self, group: str) -> str:
+        """What a consumer group remembers of the positions it committed."""
+        return f"{self.prefix}:positions:{{{encode(group)}}}:known"
+
+    def position_changes(self, group: str) -> str:
+        """Who set a group's positions, and why."""
+        return f"{self.prefix}:positions:{{{encode(group)}}}:changes"
+
     def approval(self, tenant: str, approval_id: str) -> str:
         """One request and its verdict."""
         return f"{self.prefix}:{{approvals}}:one:{encode(tenant)}:{encode(approval_id)}"

@@ -42,6 +42,9 @@ class MemoryConsumer:
         self._pause_s = 0.0 if batches else 0.002
         return batches
 
+    def reached(self) -> dict[TopicPartition, int]:
+        return dict(self._positions)
+
     async def commit(self, positions: dict[TopicPartition, int]) -> bool:
         await anyio.lowlevel.checkpoint()
         if self._rng.random() < self.refuse_commits:

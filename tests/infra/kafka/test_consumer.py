@@ -1,18 +1,19 @@
 """The door to aiokafka's consumer: what it promises, and the private parts of the client that it rests on."""
 
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
-from aiokafka import AIOKafkaProducer, TopicPartition, codec
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka import TopicPartition, codec
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import (
     CommitFailedError,
     ConsumerStoppedError,
     CorruptRecordException,
     GroupAuthorizationFailedError,
+    IllegalGenerationError,
     IllegalStateError,
     KafkaError,
     NodeNotReadyError,
@@ -23,17 +24,18 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
-from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v1, OffsetFetchResponse_v3
+from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse_v1, OffsetFetchResponse_v3
 from aiokafka.structs import ConsumerRecord, OffsetAndMetadata
 from anyio.abc import SocketAttribute, SocketStream
 
 from infra.kafka.connection import KafkaConnection
-from infra.kafka.consumer import Consumer, GroupConsumer, check_codecs, raw_record, with_checked_positions
-from infra.kafka.publisher import raw_producer
+from infra.kafka.consumer import Consumer, GroupConsumer, raw_record
+from infra.kafka.guards import check_codecs, with_checked_positions, with_members_commits
 from infra.local.ports import free_port
 from tests.fakes.consumer import MemoryConsumer
+from tests.fakes.positions import MemoryPositions
 from topics.errors import ConfigError, HaltError, OutageError
-from topics.records import OutboundRecord, RawRecord
+from topics.records import RawRecord
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -113,14 +115,30 @@ async def test_the_private_parts_are_where_they_were():
 # Polls, positions and commits
 
 
+class Running:
+    """A task of the client's."""
+
+    def __init__(self) -> None:
+        self.is_dead = False
+
+    def done(self) -> bool:
+        return self.is_dead
+
+
 class Client:
     """As much of aiokafka's consumer as the door uses. `polls` are batches or errors, in order."""
 
     def __init__(self) -> None:
+        self.fetching, self.coordinating = Running(), Running()
+        self._fetcher = SimpleNamespace(_fetch_task=self.fetching)
+        self._coordinator = SimpleNamespace(_coordination_task=self.coordinating)
+        self.known: dict[TopicPartition, int] = {}
+        self.commit_blocks = anyio.Event()
+        self.commit_blocks.set()
         self.assigned = {P0, P1}
         self.polls: list[Any] = []
         self.asked_for: list[tuple[TopicPartition, ...]] = []
-        self.committed: list[dict[TopicPartition, int]] = []
+        self.commits: list[dict[TopicPartition, int]] = []
         self.commit_error: Exception | None = None
         self.sought: dict[TopicPartition, int] = {}
         self.hangs = False
@@ -142,10 +160,17 @@ class Client:
     async def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 9)
 
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return {one.partition for one in (P0, P1) if one.topic == topic}
+
+    async def committed(self, partition: TopicPartition) -> int | None:
+        return self.known.get(partition)
+
     async def commit(self, offsets: dict[TopicPartition, int]) -> None:
+        await self.commit_blocks.wait()
         if self.commit_error:
             raise self.commit_error
-        self.committed.append(offsets)
+        self.commits.append(offsets)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         if partition not in self.assigned:
@@ -207,7 +232,7 @@ async def test_where_a_new_group_begins_is_committed_at_once(
     """Otherwise a group that reads from the end skips what comes while it restarts."""
     client.polls = [NoOffsetForPartitionError(P0)]
     assert await make(new_group_reads_from=rule).poll(set()) == {}
-    assert client.committed == [{P0: position}]
+    assert client.commits == [{P0: position}]
     assert client.sought == {P0: position}
 
 
@@ -224,7 +249,7 @@ async def test_a_beginning_that_is_not_committed_is_not_begun(client: Client, ma
 @pytest.mark.parametrize(
     ("error", "meaning", "says"),
     [
-        (OffsetOutOfRangeError({P0: 17}), HaltError, "t/0 at 17"),
+        (OffsetOutOfRangeError({P0: 17}), HaltError, "t/0 is 17, but the log ends at 9"),
         (TopicAuthorizationFailedError("t"), ConfigError, "denies"),
         (GroupAuthorizationFailedError("g"), ConfigError, "denies"),
         (UnsupportedCodecError("lz4"), ConfigError, "lz4"),
@@ -238,6 +263,122 @@ async def test_client_errors_have_a_meaning(
 ):
     client.polls = [error]
     with pytest.raises(meaning, match=says):
+        await make().poll(set())
+
+
+# What a group remembers
+
+
+async def test_a_position_that_is_gone_stops_the_worker_and_reads_nothing(client: Client, make: Callable[..., GroupConsumer]):
+    """P1: by the rule for new groups it would skip what was not read, or read all of it again."""
+    memory = MemoryPositions()
+    await memory.remember([("t", 0)])
+    client.polls = [NoOffsetForPartitionError(P0)]
+    with pytest.raises(HaltError, match="sluice offsets set --group g --topic t --partition 0") as caught:
+        await make(memory=memory, new_group_reads_from="latest").poll(set())
+    assert caught.value.reason_code == "offset_lost"
+    assert (client.commits, client.sought) == ([], {})
+
+
+async def test_a_partition_that_came_later_is_begun_at_its_first_record(client: Client, make: Callable[..., GroupConsumer]):
+    """Case 13: the rule for new groups is not for partitions that are new to a group."""
+    memory = MemoryPositions()
+    await memory.begin("t", partitions=1)
+    client.polls = [NoOffsetForPartitionError(P1), NoOffsetForPartitionError(P0)]
+    consumer = make(memory=memory, new_group_reads_from="latest")
+    await consumer.poll(set())
+    await consumer.poll(set())
+    assert client.commits == [{P1: 3}, {P0: 9}]
+
+
+async def test_every_partition_of_a_new_group_begins_by_the_rule(client: Client, make: Callable[..., GroupConsumer]):
+    client.polls = [NoOffsetForPartitionError(P1), NoOffsetForPartitionError(P0)]
+    consumer = make(memory=MemoryPositions(), new_group_reads_from="latest")
+    await consumer.poll(set())
+    await consumer.poll(set())
+    assert client.commits == [{P1: 9}, {P0: 9}]
+
+
+async def test_a_memory_that_does_not_answer_begins_nothing_and_holds_up_no_commit(
+    client: Client, make: Callable[..., GroupConsumer]
+):
+    memory = MemoryPositions()
+    memory.down = 1
+    client.polls = [NoOffsetForPartitionError(P0), {}, {}]
+    consumer = make(memory=memory)
+    with pytest.raises(OutageError):
+        await consumer.poll(set())
+    assert client.commits == []
+    memory.down = 1
+    assert await consumer.commit({("t", 0): 5, ("t", 1): 5})
+    await consumer.poll(set())
+    assert memory.committed == set()
+    await consumer.poll(set())
+    assert memory.committed == {("t", 0), ("t", 1)}
+
+
+async def test_positions_that_the_broker_tells_are_remembered_too():
+    """A group that is older than its memory."""
+    seen: set[Any] = set()
+    asked = coordinator(with_checked_positions(scripted(answer((0, 5), (1, -1))), seen=seen.update))
+    await asked._do_fetch_commit_offsets([P0, P1])
+    assert seen == {("t", 0)}
+
+
+# What the client would lose or set back
+
+
+@pytest.mark.parametrize(("polled", "again"), [({P0: [5]}, 6), ({}, 2)])
+async def test_what_was_unpacked_beside_a_broken_batch_is_fetched_again(
+    polled: dict[TopicPartition, list[int]], again: int, client: Client, make: Callable[..., GroupConsumer]
+):
+    """P1: the client moved on over records that it never gave out."""
+    client.assigned = {P0}
+    client.known = {P0: 2}
+    client.polls = [{key: [record(offset) for offset in offsets] for key, offsets in polled.items()}, CorruptRecordException(), {}]
+    consumer = make()
+    await consumer.poll(set())
+    with pytest.raises(OutageError):
+        await consumer.poll(set())
+    assert client.sought == {}
+    await consumer.poll(set())
+    assert client.sought == {P0: again}
+
+
+async def test_a_commit_under_way_ends_when_the_partitions_go(client: Client, make: Callable[..., GroupConsumer]):
+    """P6: the client would repeat it under the next generation, over what the next owner committed."""
+    consumer, client.commit_blocks = make(), anyio.Event()
+    answers: list[bool] = []
+
+    async def commit() -> None:
+        answers.append(await consumer.commit({("t", 0): 5}))
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(commit)
+            await anyio.wait_all_tasks_blocked()
+            consumer._end_commits()
+    assert answers == [False]
+    assert client.commits == []
+
+
+@pytest.mark.parametrize("generation", [-1, 4])
+async def test_nobody_commits_who_is_not_a_member(generation: int):
+    """A worker that hung while another finished and left would set the group back: the broker takes it for an administrator."""
+    send = with_members_commits(scripted("taken"))
+    request = OffsetCommitRequest("g", generation, "", -1, [("t", [(0, 5, "")])])
+    if generation < 0:
+        with pytest.raises(IllegalGenerationError):
+            await send(1, request)
+    else:
+        assert await send(1, request) == "taken"
+
+
+@pytest.mark.parametrize("task", ["fetching", "coordinating"])
+async def test_a_client_that_broke_down_stops_the_worker(task: str, client: Client, make: Callable[..., GroupConsumer]):
+    """War story 24: it would own partitions, be given nothing, and look healthy."""
+    getattr(client, task).is_dead = True
+    with pytest.raises(HaltError, match="broke down"):
         await make().poll(set())
 
 
@@ -287,7 +428,7 @@ async def test_only_assigned_partitions_are_committed(kind: str, client: Client,
     def committed() -> dict[tuple[str, int], int]:
         if kind == "memory":
             return dict(memory.commits)
-        return {(key.topic, key.partition): position for one in client.committed for key, position in one.items()}
+        return {(key.topic, key.partition): position for one in client.commits for key, position in one.items()}
 
     assert not await consumer.commit({("t", 1): 5})
     assert committed() == {}
@@ -334,96 +475,3 @@ async def test_a_broker_that_takes_connections_and_says_nothing_is_given_up(monk
 async def hold(stream: SocketStream) -> None:
     async with stream:
         await anyio.sleep_forever()
-
-
-# On brokers
-
-
-class Watching:
-    """A listener that knows what it was given."""
-
-    def __init__(self) -> None:
-        self.partitions: set[tuple[str, int]] = set()
-
-    async def on_revoked(self, partitions: Any) -> None:
-        self.partitions -= set(partitions)
-
-    async def on_assigned(self, partitions: Any) -> None:
-        self.partitions = set(partitions)
-
-
-async def made(connection: KafkaConnection, topic: str, *, partitions: int, **configs: str) -> str:
-    admin = AIOKafkaAdminClient(bootstrap_servers=connection.bootstrap)
-    await admin.start()
-    await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs)])
-    for _ in range(100):
-        if all(len(one["partitions"]) == partitions for one in await admin.describe_topics([topic])):
-            break
-        await anyio.sleep(0.05)
-    await admin.close()
-    return topic
-
-
-async def polled(consumer: GroupConsumer, count: int) -> list[RawRecord]:
-    """Take records, and commit them, until there are `count`."""
-    taken: list[RawRecord] = []
-    with anyio.fail_after(30):
-        while len(taken) < count:
-            batches = await consumer.poll(set())
-            taken += [one for records in batches.values() for one in records]
-            await consumer.commit({partition: records[-1].offset + 1 for partition, records in batches.items()})
-    return taken
-
-
-@pytest.mark.parametrize("broker", ["apache-kafka"], indirect=True)  # on Tansu each join takes seconds; the stories join there
-async def test_a_group_reads_from_its_rule_and_later_from_its_commits(connection: KafkaConnection, prefix: str):
-    topic = await made(connection, f"{prefix}t", partitions=2)
-    async with raw_producer(connection) as producer:
-        for n in range(10):
-            await producer.write(OutboundRecord(topic, b"%d" % n, b"x"))
-        listener = Watching()
-        consumer = GroupConsumer(connection, group=f"{prefix}g", topics=[topic])
-        await consumer.start(listener)
-        assert len(await polled(consumer, 10)) == 10
-        assert listener.partitions == {(topic, 0), (topic, 1)}
-        await consumer.stop()
-        await producer.write(OutboundRecord(topic, b"new", b"new"))
-        again = GroupConsumer(connection, group=f"{prefix}g", topics=[topic], new_group_reads_from="latest")
-        await again.start(Watching())
-        assert [one.key for one in await polled(again, 1)] == [b"new"]
-        await again.stop()
-
-
-@pytest.mark.parametrize("broker", ["apache-kafka"], indirect=True)
-async def test_a_group_that_begins_at_the_end_skips_nothing_when_it_starts_again(connection: KafkaConnection, prefix: str):
-    topic = await made(connection, f"{prefix}t", partitions=1)
-    async with raw_producer(connection) as producer:
-        await producer.write(OutboundRecord(topic, b"old", b"x"))
-        first = GroupConsumer(connection, group=f"{prefix}g", topics=[topic], new_group_reads_from="latest")
-        await first.start(Watching())
-        with anyio.fail_after(20):
-            while await first._client.committed(TopicPartition(topic, 0)) is None:
-                await first.poll(set())
-        await first.stop()
-        await producer.write(OutboundRecord(topic, b"while away", b"x"))
-    again = GroupConsumer(connection, group=f"{prefix}g", topics=[topic], new_group_reads_from="latest")
-    await again.start(Watching())
-    assert [one.key for one in await polled(again, 1)] == [b"while away"]
-    await again.stop()
-
-
-@pytest.mark.parametrize("broker", ["apache-kafka"], indirect=True)
-async def test_every_codec_of_a_topic_or_a_producer_is_read(connection: KafkaConnection, prefix: str):
-    """Case 6."""
-    topics = [await made(connection, f"{prefix}{name}", partitions=1, **{"compression.type": name}) for name in CODECS]
-    topic = await made(connection, f"{prefix}plain", partitions=1)
-    async with raw_producer(connection) as producer:
-        for one in topics:
-            await producer.write(OutboundRecord(one, b"k", b"x" * 2000))
-    for name in CODECS:
-        async with AIOKafkaProducer(bootstrap_servers=connection.bootstrap, compression_type=name) as producer:
-            await producer.send_and_wait(topic, b"x" * 2000)
-    consumer = GroupConsumer(connection, group=f"{prefix}g", topics=[*topics, topic])
-    await consumer.start(Watching())
-    assert {one.value for one in await polled(consumer, 2 * len(CODECS))} == {b"x" * 2000}
-    await consumer.stop()

@@ -26,6 +26,20 @@ def test_a_record_that_was_delivered_is_not_taken_twice():
     assert not mark.add(2)
 
 
+def test_what_is_for_nobody_is_passed_and_unfinished_work_is_not():
+    """Case 7: the last position of a log may be a transaction's marker."""
+    mark = Watermark()
+    mark.reach(3)
+    assert mark.next_position() == 3
+    assert mark.add(3)
+    mark.reach(9)
+    assert mark.next_position() == 3
+    mark.finish(3)
+    assert mark.next_position() == 9
+    mark.reach(5)
+    assert (mark.next_position(), mark.add(8), mark.add(9)) == (9, False, True)
+
+
 @given(gaps=st.lists(st.integers(1, 4), min_size=1, max_size=40), data=st.data())
 def test_the_position_is_always_the_lowest_unfinished_record(gaps: list[int], data: st.DataObject):
     """P6, against the plainest model there is."""
