@@ -9,6 +9,7 @@ import re
 import secrets
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -108,11 +109,22 @@ async def fetch(cache_dir: Path | None = None, *, log_dir: Path | None = None) -
 
 
 def build_apache_kafka(
-    *, data_dir: Path, cache_dir: Path | None = None, port: int | None = None, setting: str = "port"
+    *,
+    data_dir: Path,
+    cache_dir: Path | None = None,
+    port: int | None = None,
+    second_listener: tuple[int, int] | None = None,
+    overrides: Mapping[str, object] | None = None,
+    setting: str = "port",
 ) -> tuple[Server, str]:
     """A broker that is ready to be started, and its bootstrap address. Its data survives restarts.
 
     The first start fetches the artifacts and formats the data folder; both have bounds of their own.
+
+    Args:
+        second_listener: (port, advertised port) of another door. Who comes in there is sent to the advertised port from then on,
+            where a proxy may stand.
+        overrides: Broker settings that go before ours.
 
     Raises:
         ConfigError: Java or Maven is missing, the port is taken, or a folder cannot be written.
@@ -122,7 +134,15 @@ def build_apache_kafka(
     folder = writable_folder(data_dir / "kafka", setting="data_dir")
     logs = writable_folder(data_dir / "logs", setting="data_dir")
     cache = (cache_dir or default_cache_dir()).absolute()
-    node = _Node(folder=folder, logs=logs, cache_dir=cache, port=port_or_free(port, setting=setting), controller_port=free_port())
+    node = _Node(
+        folder=folder,
+        logs=logs,
+        cache_dir=cache,
+        port=port_or_free(port, setting=setting),
+        controller_port=free_port(),
+        second_listener=second_listener,
+        overrides=overrides or {},
+    )
 
     async def probe() -> str | None:
         return await missing_from_broker(node.address)
@@ -149,6 +169,8 @@ class _Node:
     cache_dir: Path
     port: int
     controller_port: int
+    second_listener: tuple[int, int] | None
+    overrides: Mapping[str, object]
 
     @property
     def address(self) -> str:
@@ -179,14 +201,19 @@ class _Node:
         ).run_to_end()
 
     def _settings(self) -> dict[str, object]:
+        listeners, advertised = f"PLAINTEXT://{self.address}", f"PLAINTEXT://{self.address}"
+        if self.second_listener is not None:
+            port, advertised_port = self.second_listener
+            listeners += f",SECOND://{HOST}:{port}"
+            advertised += f",SECOND://{HOST}:{advertised_port}"
         return {
             "process.roles": "broker,controller",
             "node.id": 1,
             # Named here and not in the metadata log, so that the next start may use another port.
             "controller.quorum.voters": f"1@{HOST}:{self.controller_port}",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{HOST}:{self.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{self.address}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"{listeners},CONTROLLER://{HOST}:{self.controller_port}",
+            "advertised.listeners": advertised,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECOND:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": self.folder / "topics",
@@ -203,6 +230,7 @@ class _Node:
             "share.coordinator.state.topic.min.isr": 1,
             # One member is the rule here: waiting for others would cost each test 3 s.
             "group.initial.rebalance.delay.ms": 0,
+            **self.overrides,
         }
 
 

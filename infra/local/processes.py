@@ -74,6 +74,11 @@ class Server:
         """Whether the process lives, as far as the event loop has heard."""
         return self._guard is not None and self._guard.returncode is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended by itself: 128 + signal when one ended it. None while it lives, and after `stop`."""
+        return None if self._guard is None else self._guard.returncode
+
     async def start(self) -> None:
         """Start the server and wait until it is ready.
 
