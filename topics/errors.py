@@ -33,6 +33,12 @@ class RateLimitedError(RetryableError):
         self.retry_after_s = retry_after_s
 
 
+class TooEarlyError(RateLimitedError):
+    """A moment has not come by this worker's clock. Nothing was changed; `retry_after_s` is what is left."""
+
+    code = "too_early"
+
+
 class UnavailableError(RetryableError):
     """A dependency failed for this call; others may succeed."""
 
