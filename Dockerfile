@@ -19,8 +19,12 @@ COPY --from=build /opt/sluice /opt/sluice
 ENV PATH=/opt/sluice/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /var/empty
 USER 10001:10001
-# Says that the settings lead to a cluster that answers; it cannot say that the worker moves.
-HEALTHCHECK --interval=60s --timeout=20s --start-period=30s --retries=3 CMD ["sluice", "topics", "plan", "--json"]
+# The container's own network: compose, Kubernetes and Prometheus ask from outside. Nothing that is served is a secret.
+ENV SLUICE_HTTP_PORT=8080 SLUICE_HTTP_HOST=0.0.0.0
+EXPOSE 8080
+# Alive is moving: 503 when work that could move has not.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 \
+  CMD ["python", "-c", "import urllib.request as web; web.urlopen('http://127.0.0.1:8080/livez', timeout=8)"]
 # SIGTERM drains: give it longer than SLUICE_DRAIN_S (25 s).
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["sluice"]
