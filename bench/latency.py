@@ -5,7 +5,7 @@ server's when a first token was due; all clocks are this machine's.
 """
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -45,40 +45,60 @@ async def run(broker: BrokerKind) -> dict[str, Any]:
             decisions = await _decisions(host, client)
             deltas = await _first_deltas(client, control)
     rows = [("decision published -> tool runs", decisions), ("first model token -> first delta read", deltas)]
-    rig.print_table("Latency, one process, about 10 a second", COLUMNS, [(name, *_figures(times)) for name, times in rows])
-    return {name: _named(times) for name, times in (("decision_to_tool_ms", decisions), ("first_token_to_delta_ms", deltas))}
+    rig.print_table("Latency, one process, about 10 a second", COLUMNS, [(name, *figures(times)) for name, times in rows])
+    return {name: named(times) for name, times in (("decision_to_tool_ms", decisions), ("first_token_to_delta_ms", deltas))}
 
 
-def _figures(times: list[float]) -> tuple[Any, ...]:
+def figures(times: Sequence[float]) -> tuple[Any, ...]:
+    """Cells for `COLUMNS`."""
     return len(times), *(rig.percentile(times, percent) for percent in (50, 95, 99)), max(times)
 
 
-def _named(times: list[float]) -> dict[str, float]:
-    return dict(zip(COLUMNS[1:], (round(figure, 2) for figure in _figures(times)), strict=True))
+def named(times: Sequence[float]) -> dict[str, float]:
+    """The same for the file of figures."""
+    return dict(zip(COLUMNS[1:], (round(figure, 2) for figure in figures(times)), strict=True))
 
 
 async def _decisions(host: Host, client: Client) -> list[float]:
-    """Approve the one change of a retail task, in a tenant of its own each time."""
-    task = next(task for task in datasets.retail_tasks() if sum(action.mutates for action in task.actions) == 1)
     tenants = [f"shop-{number}" for number in range(DECISIONS_MADE + WARM_UP)]
-    async with _watching(client) as witness:
-        for tenant in tenants:
-            query = QueryAsked(thread_id=tenant, text=task.instruction, user_id=task.user_id)
-            await client.publish(query, tenant=tenant, event_id=f"task-{tenant}")
-        await witness.until(lambda: len(witness.requests) == len(tenants), within_s=WITHIN_S, waiting_for="every request")
-        published_at: dict[str, datetime] = {}
-        for tenant, request in list(witness.requests.values()):
-            decided = ApprovalDecided(
-                approval_id=request.approval_id,
-                thread_id=request.thread_id,
-                decision="approve",
-                args_digest=request.args_digest,
-                approver="bench",
-            )
-            published_at[tenant] = datetime.now(UTC)
-            await client.publish(decided, tenant=tenant, event_id=f"yes-{request.approval_id}")
-            await anyio.sleep(PAUSE_S)
-        await witness.until(lambda: len(witness.executed) == len(tenants), within_s=WITHIN_S, waiting_for="every change")
+    async with watching(client) as witness:
+        await wait_for_requests(client, witness, tenants)
+        return await decide(host, client, witness, tenants)
+
+
+async def wait_for_requests(client: Client, witness: Witness, tenants: Sequence[str]) -> None:
+    """Ask for the one change of a retail task in each tenant, until every one of them waits for a person.
+
+    Raises:
+        TimedOutError: Not all of them came to that.
+    """
+    task = next(task for task in datasets.retail_tasks() if sum(action.mutates for action in task.actions) == 1)
+    for tenant in tenants:
+        query = QueryAsked(thread_id=tenant, text=task.instruction, user_id=task.user_id)
+        await client.publish(query, tenant=tenant, event_id=f"task-{tenant}")
+    await witness.until(lambda: len(witness.requests) == len(tenants), within_s=WITHIN_S, waiting_for="every request")
+
+
+async def decide(host: Host, client: Client, witness: Witness, tenants: Sequence[str]) -> list[float]:
+    """Approve each tenant's change at a steady pace. Returns milliseconds until it was made, without those of the warm-up.
+
+    Raises:
+        TimedOutError: Not all were made.
+    """
+    published_at: dict[str, datetime] = {}
+    before, wanted = len(witness.executed), set(tenants)
+    for tenant, request in [one for one in witness.requests.values() if one[0] in wanted]:
+        decided = ApprovalDecided(
+            approval_id=request.approval_id,
+            thread_id=request.thread_id,
+            decision="approve",
+            args_digest=request.args_digest,
+            approver="bench",
+        )
+        published_at[tenant] = datetime.now(UTC)
+        await client.publish(decided, tenant=tenant, event_id=f"yes-{request.approval_id}")
+        await anyio.sleep(PAUSE_S)
+    await witness.until(lambda: len(witness.executed) == before + len(tenants), within_s=WITHIN_S, waiting_for="every change")
     ran_at = await _effects(host, list(published_at)[WARM_UP:])
     return [(at - published_at[tenant]) / timedelta(milliseconds=1) for tenant, at in ran_at.items()]
 
@@ -122,7 +142,8 @@ async def _first_deltas(client: Client, control: rig.ModelControl) -> list[float
 
 
 @asynccontextmanager
-async def _watching(client: Client) -> AsyncGenerator[Witness]:
+async def watching(client: Client) -> AsyncGenerator[Witness]:
+    """A witness of answers, requests and outcomes, for as long as the block runs."""
     witness = Witness()
     async with client.watch([ANSWERS, REQUESTS, OUTCOMES]) as events, anyio.create_task_group() as tasks:
         tasks.start_soon(witness.watch, events)

@@ -12,6 +12,8 @@ import httpx
 import orjson
 from aiokafka import AIOKafkaProducer
 
+from bench.gauges import cpu_s as cpu_s  # noqa: PLC0414 -- sections take what they stand on from here
+from bench.gauges import rss_mb as rss_mb  # noqa: PLC0414 -- as above
 from infra.kafka.connection import KafkaConnection
 from infra.local.apache_kafka import apache_kafka_missing
 from infra.local.stack import BrokerKind
@@ -20,7 +22,6 @@ from topics.records import OutboundRecord, RawRecord
 from workers.demo.crew import Crew
 from workers.demo.host import Host, hosted
 
-TICKS_PER_S: Final = 100  # USER_HZ, the unit of /proc on every Linux
 ASSIGNED_WITHIN_S: Final = 60.0
 
 
@@ -110,25 +111,6 @@ async def until_assigned(members: Crew, names: Iterable[str], *, partitions: int
 def _last_assignment(log: Path) -> int:
     lines = log.read_bytes().splitlines() if log.exists() else []
     return next((orjson.loads(line)["count"] for line in reversed(lines) if b'"partitions_assigned"' in line), 0)
-
-
-def cpu_s(pid: int) -> float:
-    """CPU seconds that a process has used, all threads, user and system; 0 where there is no /proc."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
-
-
-def rss_mb(pid: int) -> float:
-    """Resident memory of a process in MiB; 0 where there is no /proc."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0.0
-    line = next((line for line in status.splitlines() if line.startswith("VmRSS:")), "VmRSS: 0")
-    return int(line.split()[1]) / 1024
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

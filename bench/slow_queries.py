@@ -28,7 +28,9 @@ from workers.app import build_parts
 from workers.demo.crew import crew
 from workers.demo.host import Host
 
+PROCESSES: Final = (1, 2, 4)
 QUERIES_ASKED: Final = 1000
+QUICK_QUERIES: Final = 400
 SLOTS: Final = 200
 MODEL_S: Final = 1.0
 SLOWER_MODEL_S: Final = 10.0
@@ -67,6 +69,7 @@ class Measured:
     cores: float
     rss_mb: float
     out_of_order: int | None = None
+    processes: int = 0
 
     @property
     def ideal_s(self) -> float:
@@ -111,15 +114,16 @@ def out_of_order(asked: Sequence[Question], completed: Sequence[str]) -> int:
     return sum(found[thread] != order for thread, order in wanted.items())
 
 
-async def run(broker: BrokerKind) -> dict[str, Any]:
-    """Measure with one and with two processes. Prints a table each."""
+async def run(broker: BrokerKind, *, quick: bool = False) -> dict[str, Any]:
+    """Measure with 1, 2 and 4 processes; quick means fewer queries, one row each. Prints a table each."""
     results: list[Measured] = []
-    for processes in (1, 2):
+    asked = QUICK_QUERIES if quick else QUERIES_ASKED
+    for processes in PROCESSES:
         names = [f"worker-{number + 1}" for number in range(processes)]
         async with rig.rig(broker, slots=SLOTS // processes) as host, rig.model_control(host) as control:
-            rows = [row async for row in _rows(host, control, names)]
+            rows = [row async for row in _rows(host, control, names, count=asked, quick=quick)]
         results += rows
-        title = f"{QUERIES_ASKED:,} queries, the model takes {MODEL_S:g} s, {SLOTS} slots in {processes} process(es)"
+        title = f"{asked:,} queries, the model takes {MODEL_S:g} s, {SLOTS} slots in {processes} process(es)"
         rig.print_table(title, COLUMNS, [row.row() for row in rows])
     over_bare = round(results[1].cpu_ms_per_query / results[0].cpu_ms_per_query, 2)
     print(f"  our CPU per query is {over_bare:.2f} x the bare graph's")
@@ -133,27 +137,31 @@ def _attainable(row: Measured) -> str:
     return f"{1000 / row.cpu_ms_per_query:.0f}" if row.cpu_ms_per_query else "as many as it takes"
 
 
-async def _rows(host: Host, control: rig.ModelControl, names: Sequence[str]) -> AsyncGenerator[Measured]:
+async def _rows(
+    host: Host, control: rig.ModelControl, names: Sequence[str], *, count: int, quick: bool
+) -> AsyncGenerator[Measured]:
     if len(names) == 1:
-        yield await _bare(host, control, model_s=MODEL_S)
+        yield await _bare(host, control, count=count, model_s=MODEL_S)
     async with crew(host.data_dir) as members:
         for name in names:
             await members.start(name, ["query"])
         await rig.until_assigned(members, names, partitions=2 * QUERIES.partitions)
         pids = [members.pid_of(name) for name in names]
         await _through_kafka(host, control, pids, "warm-up", questions("w", threads=WARM_UP, each=1))
-        yield await _through_kafka(host, control, pids, "1,000 threads", questions("a", threads=QUERIES_ASKED, each=1))
+        yield await _through_kafka(host, control, pids, f"{count:,} threads", questions("a", threads=count, each=1))
+        if quick:
+            return
         yield await _through_kafka(
-            host, control, pids, "200 threads x 5", questions("b", threads=SLOTS, each=QUERIES_ASKED // SLOTS)
+            host, control, pids, f"{SLOTS} threads x {count // SLOTS}", questions("b", threads=SLOTS, each=count // SLOTS)
         )
         if len(names) == 1:
             slower = questions("c", threads=SLOWER_QUERIES, each=1)
             yield await _through_kafka(host, control, pids, f"{SLOWER_QUERIES} threads, 10 s", slower, model_s=SLOWER_MODEL_S)
 
 
-async def _bare(host: Host, control: rig.ModelControl, *, model_s: float) -> Measured:
+async def _bare(host: Host, control: rig.ModelControl, *, count: int, model_s: float) -> Measured:
     """The agent without anything around it, in this process, which does nothing else meanwhile."""
-    asked = questions("bare", threads=QUERIES_ASKED, each=1)
+    asked = questions("bare", threads=count, each=1)
     async with build_parts(host.settings) as parts:
         for question in (*questions("cold", threads=WARM_UP, each=1), *asked):
             # The checkpointer wants to see the fence of a lease.
@@ -221,6 +229,7 @@ async def _through_kafka(
         cores=used_s / seconds,
         rss_mb=sum(map(rig.rss_mb, pids)),
         out_of_order=out_of_order(asked, completed),
+        processes=len(pids),
     )
 
 
@@ -260,6 +269,7 @@ async def _completed(answers: AsyncIterator[RawRecord], *, count: int) -> list[s
 def _as_json(row: Measured) -> dict[str, Any]:
     return {
         "name": row.name,
+        "processes": row.processes,
         "queries": row.queries,
         "model_seconds": row.model_s,
         "seconds": round(row.seconds, 2),
