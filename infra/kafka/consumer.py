@@ -8,7 +8,7 @@ Traps of aiokafka 0.14 that this file keeps closed, together with `guards.py`:
   committed", so that a group would begin anew;
 - a commit is repeated after a failure under whatever generation the member has by then, and without one as an administrator's:
   either can set back what another member committed meanwhile;
-- a batch that cannot be unpacked takes the records with it that were unpacked before it, of its own partition and of others;
+- a batch that cannot be unpacked takes with it the records of other partitions that were unpacked before it;
 - when one of its tasks dies, it fetches nothing more and says nothing.
 """
 
