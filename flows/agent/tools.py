@@ -61,6 +61,11 @@ class Tool:
         if self.effect == "IRREVERSIBLE" and not self.asks:
             raise ValueError(f"tool {self.name}: an IRREVERSIBLE tool must ask")
 
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """What a policy's conditions may start from."""
+        return tuple(self.arguments.model_fields)
+
     def schema(self) -> dict[str, Any]:
         """The tool as an OpenAI function."""
         parameters = self.arguments.model_json_schema()

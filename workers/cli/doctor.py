@@ -18,6 +18,7 @@ from topics.catalogue import Catalogue
 from topics.errors import ConfigError, SluiceError
 from workers.cli import output
 from workers.cli.output import JsonOption
+from workers.policy import load_policy
 from workers.toolsets import load_toolset
 
 _WORDS: Final = {True: Text("ok", style="green"), False: Text("wrong", style="red")}
@@ -125,4 +126,16 @@ async def _toolsets(settings: Settings) -> str:
     return "; ".join(f"{name}: {len(load_toolset(name).tools)} tools" for name in names)
 
 
-CHECKS: Final = {"topics": _topics, "redis": _redis, "model": _model, "embeddings": _embeddings, "toolsets": _toolsets}
+async def _policy(settings: Settings) -> str:
+    loaded = load_policy(settings)
+    return "; ".join(loaded.warnings) or f"{settings.policy_file} fits the tools and the keys"
+
+
+CHECKS: Final = {
+    "topics": _topics,
+    "redis": _redis,
+    "model": _model,
+    "embeddings": _embeddings,
+    "toolsets": _toolsets,
+    "policy": _policy,
+}
