@@ -45,6 +45,7 @@ from workers.approvals import handle_decision
 from workers.conversation import Conversation
 from workers.endpoints import serve_endpoints
 from workers.ingestion import handle_article, handle_tickets
+from workers.policy import load_policy
 from workers.query import handle_query
 from workers.toolsets import load_toolset
 
@@ -122,6 +123,9 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
     for name in {settings.toolset, *settings.toolsets.values()}:
         load_toolset(name)
     keys, clock = Keys(settings.redis_prefix), SystemClock()
+    loaded = load_policy(settings)
+    for warning in loaded.warnings:
+        _log.warning("policy", why=warning)
     async with AsyncExitStack() as stack:
         redis = connect(settings.redis_url, timeout_s=10.0, max_connections=settings.redis_connections)
         stack.push_async_callback(redis.aclose)
@@ -154,6 +158,7 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             ),
             ledger=ledger,
             clock=clock,
+            policy=loaded.policy,
             limits=AgentLimits(delta_interval_s=settings.delta_interval_s),
         )
         approvals = RedisApprovalRegistry(redis, keys=keys)
