@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, cast
 from langchain_core.messages import BaseMessage
 
 from flows.ports import Clock
+from topics import sizes
 from topics.events import AnswerDelta, AnswerRestarted, Payload
 from topics.text import clean_text
 
@@ -129,9 +130,11 @@ class AnswerStream:
         if self._announce is not None:
             yield AnswerRestarted(**ids, attempt=self.attempt, reason=self._announce)
             self._announce = None
-        yield AnswerDelta(**ids, attempt=self.attempt, sequence=self._sequence, text=self._buffer)
-        self._sent += self._buffer
-        self._sequence += 1
+        for begin in range(0, len(self._buffer), sizes.MAX_DELTA_CHARS):
+            piece = self._buffer[begin : begin + sizes.MAX_DELTA_CHARS]
+            yield AnswerDelta(**ids, attempt=self.attempt, sequence=self._sequence, text=piece)
+            self._sent += piece
+            self._sequence += 1
         self._buffer = ""
         self._sent_at_s = self._clock.monotonic_s()
 

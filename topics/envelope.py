@@ -17,9 +17,10 @@ from pydantic import ValidationError
 from topics import upcasts
 from topics.attributes import Attributes, read_attributes
 from topics.catalogue import REPLAY_SUFFIX, Catalogue, TopicSpec, spec_for
-from topics.errors import MalformedError, UnknownVersionError
+from topics.errors import MalformedError, TooLargeError, UnknownVersionError
 from topics.events import Payload
 from topics.records import OutboundRecord, RawRecord
+from topics.sizes import MAX_EVENT_BYTES
 from topics.text import clean_json, clean_text
 
 NAMESPACE: Final = UUID("8f0f4f5e-6f0e-5f0c-9b57-5a9f6d1c2e33")
@@ -118,6 +119,8 @@ def encode(
     Args:
         ordinal: Tells apart the events of one type that one cause leads to; ignored where the payload has an identity.
         event_id: For a first cause, such as a command line; otherwise the id is derived.
+    Raises:
+        TooLargeError: No broker need take it. Its size is that of the payload, which is not repeated.
     """
     spec = spec_for(type(payload))
     key = spec.key_for(tenant, payload)
@@ -145,6 +148,8 @@ def encode(
     if expires_at is not None:
         attributes["expirytime"] = expires_at.isoformat()
     message = binding.to_binary(CloudEvent(attributes, payload.model_dump_json(exclude_none=True).encode()), _FORMAT)
+    if len(message.value or b"") > MAX_EVENT_BYTES:
+        raise TooLargeError(f"{payload.TYPE} has {len(message.value or b''):,} bytes; an event may have {MAX_EVENT_BYTES:,}")
     return OutboundRecord(topic=catalogue.name(spec), key=key.encode(), value=message.value, headers=tuple(message.headers.items()))
 
 

@@ -75,6 +75,12 @@ class MalformedError(RejectedError):
     code = "malformed"
 
 
+class TooLargeError(RejectedError):
+    """It is larger than an event may be. Nothing was sent."""
+
+    code = "too_large"
+
+
 class UnknownVersionError(RejectedError):
     """The payload is newer than this build. Replayable after an upgrade."""
 

@@ -11,6 +11,7 @@ from flows.agent import digests
 from flows.agent.state import Call, ThreadRef
 from flows.agent.tools import Arguments, Tool, Toolset
 from flows.approvals.policy import Deny, Judgement, Policy
+from topics import sizes
 from topics.text import clean_text
 
 MAX_PROBLEM_CHARS: Final = 400
@@ -53,15 +54,17 @@ def parse_arguments(tool: Tool, raw: Any) -> Arguments:
     """Validate JSON arguments strictly.
 
     Raises:
-        InvalidArgumentsError: They do not fit the tool's schema, or have no exact canonical form.
+        InvalidArgumentsError: They do not fit the tool's schema, have no exact canonical form, or are too large to be asked about.
     """
     try:
         arguments = tool.arguments.model_validate_json(json.dumps(raw))
-        digests.canonical(arguments.model_dump(mode="json"))
+        canonical = digests.canonical(arguments.model_dump(mode="json"))
     except ValidationError as error:
         raise InvalidArgumentsError(_rules_broken(error)) from error
     except (digests.UndigestableError, ValueError, TypeError, RecursionError) as error:
         raise InvalidArgumentsError("the arguments are not plain JSON, or a number is out of range") from error
+    if len(canonical) > sizes.MAX_ARGUMENTS_BYTES:
+        raise InvalidArgumentsError(f"the arguments are larger than {sizes.MAX_ARGUMENTS_BYTES:,} bytes")
     return arguments
 
 
@@ -83,9 +86,19 @@ def _rules_broken(error: ValidationError) -> str:
 
 
 def read_calls(
-    message: AIMessage, *, thread: ThreadRef, query_id: str, requester: str | None, toolset: Toolset, policy: Policy
+    message: AIMessage,
+    *,
+    thread: ThreadRef,
+    query_id: str,
+    requester: str | None,
+    toolset: Toolset,
+    policy: Policy,
+    asking: int = 0,
 ) -> list[Judged | Problem]:
-    """Read and judge the calls of a stored message, in order. The same message gives the same calls, whoever reads it."""
+    """Read and judge the calls of a stored message, in order. The same message gives the same calls, whoever reads it.
+
+    `asking` is how often they were asked about anew; it goes into their approval ids.
+    """
     read: list[Judged | Problem] = []
     for index, tool_call in enumerate(message.tool_calls):
         message_id, call_id, name = f"{message.id}:{index}", tool_call["id"] or "", tool_call["name"]
@@ -102,7 +115,7 @@ def read_calls(
         if isinstance(judgement, Deny):
             read.append(Problem(call_id, message_id, name, f"A policy denies this call: {judgement.reason[:MAX_PROBLEM_CHARS]}"))
             continue
-        approval_id = digests.approval_id_for(thread, message_id=message.id or "", index=index, tool=name, arguments=arguments)
+        approval_id = digests.approval_id_for(thread, message_id=message_id, tool=name, arguments=arguments, asking=asking)
         call = Call(
             approval_id=approval_id,
             call_id=call_id,
@@ -116,6 +129,9 @@ def read_calls(
             requester=requester,
             asked=False,
             edited=False,
+            effect_key=None,
+            attempt=0,
+            told=None,
         )
         read.append(Judged(call, tool, judgement))
     return [*read, *_unreadable(message)]

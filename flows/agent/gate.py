@@ -14,6 +14,7 @@ from flows.agent.parts import AgentParts
 from flows.agent.state import AgentState, Call, DecisionRecord, ExecutedRecord, RunContext, ThreadRef
 from flows.agent.tools import EVERY_DECISION
 from flows.approvals.policy import Allow, Ask, Deny
+from topics import sizes
 from topics.events import Decision
 
 CANCEL: Final = "cancel"
@@ -113,8 +114,8 @@ class Gate:
             "terms": ask.terms.model_dump(mode="json"),
             "amount": ask.amount,
             "requester": call["requester"],
-            "reason": turn.text if turn else "",
-            "history": _earlier_decisions(state, call["tool"]),
+            "reason": turn.text[: sizes.MAX_REASON_CHARS] if turn else "",
+            "history": _earlier_decisions(state, call["tool"])[-sizes.MAX_EARLIER_DECISIONS :],
         }
 
     def _plan(self, state: AgentState, thread: ThreadRef) -> _Plan:

@@ -15,6 +15,7 @@ from flows.agent import gate, search, written
 from flows.agent.parts import AgentParts
 from flows.agent.state import AgentState, OutcomeRecord, RunContext
 from flows.agent.tools import Tool, Toolset
+from topics import sizes
 from topics.errors import RejectedError, UnavailableError
 
 CONTEXT_TOO_LONG: Final = "context_too_long"
@@ -89,12 +90,18 @@ class ModelTurn:
         if finish in _FAILURES:
             return self._end(state, code=_FAILURES[finish], text="", said=message)
         if isinstance(refusal, str) and refusal:
-            return self._end(state, code="refused", text=streaming.storable_text(refusal), said=message)
+            return self._end_with(state, code="refused", text=streaming.storable_text(refusal), said=message)
         if history.call_ids(message):
             return {"messages": [message], "model_calls": state["model_calls"] + 1}
         if not message.text.strip() or finish != "stop":
             raise UnavailableError("the model ended without an answer")
-        return self._end(state, code="answered", text=message.text, said=message)
+        return self._end_with(state, code="answered", text=message.text, said=message)
+
+    def _end_with(self, state: AgentState, *, code: str, text: str, said: AIMessage) -> dict[str, Any]:
+        """Close the query with the model's words, if an event can carry them: cut, they would not be what was meant (P9)."""
+        if sizes.json_bytes(text) > sizes.MAX_ANSWER_BYTES:
+            return self._end(state, code="too_large", text="", said=said)
+        return self._end(state, code=code, text=text, said=said)
 
     def _end(self, state: AgentState, *, code: str, text: str, said: AIMessage | None = None) -> dict[str, Any]:
         """Close the query: a last message that keeps the conversation well-formed, the outcome, and the history bounded."""
