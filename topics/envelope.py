@@ -72,6 +72,15 @@ def event_id_for(*, cause: str, event_type: str, ordinal: str) -> str:
     return str(uuid5(NAMESPACE, f"{cause}\n{event_type}\n{ordinal}"))
 
 
+def fact_id(payload: Payload, *, tenant: str) -> str | None:
+    """The id of the event of a payload that has an identity: whoever publishes it, and however often. None for others."""
+    identity = payload.identity()
+    if identity is None:
+        return None
+    key = spec_for(type(payload)).key_for(tenant, payload)
+    return event_id_for(cause=f"{tenant}\n{key}", event_type=payload.TYPE, ordinal=identity)
+
+
 def decode(record: RawRecord, *, catalogue: Catalogue) -> Event[Payload]:
     """Understand a record, or say why not.
 
@@ -125,7 +134,7 @@ def encode(
     spec = spec_for(type(payload))
     key = spec.key_for(tenant, payload)
     attributes: dict[str, Any] = {
-        "id": event_id or _own_id(payload, tenant=tenant, key=key, cause=cause, ordinal=ordinal),
+        "id": event_id or _own_id(payload, tenant=tenant, cause=cause, ordinal=ordinal),
         "type": payload.TYPE,
         "source": source,
         "specversion": "1.0",
@@ -158,10 +167,10 @@ def with_attempt(event: Event[PayloadT_co], attempt: int) -> Event[PayloadT_co]:
     return replace(event, attempt=attempt)
 
 
-def _own_id(payload: Payload, *, tenant: str, key: str, cause: Event[Payload] | None, ordinal: str) -> str:
-    identity = payload.identity()
-    if identity is not None:
-        return event_id_for(cause=f"{tenant}\n{key}", event_type=payload.TYPE, ordinal=identity)
+def _own_id(payload: Payload, *, tenant: str, cause: Event[Payload] | None, ordinal: str) -> str:
+    own = fact_id(payload, tenant=tenant)
+    if own is not None:
+        return own
     if cause is None:
         raise ValueError(f"{payload.TYPE} has no identity and no cause: give it an event_id")
     return event_id_for(cause=f"{tenant}\n{cause.id}", event_type=payload.TYPE, ordinal=ordinal)

@@ -42,6 +42,18 @@ async def follow(connection: KafkaConnection, topics: Sequence[str]) -> AsyncGen
         yield _from_now_on(client)
 
 
+async def beginnings(connection: KafkaConnection, topic: str) -> dict[int, int]:
+    """The first offset that each partition still has: above 0 where its beginning is gone.
+
+    Raises:
+        ConfigError: The cluster cannot be reached, or the topic is missing.
+        OutageError: It stopped answering.
+    """
+    async with _assigned(connection, [topic], begin="earliest") as (client, partitions):
+        found: dict[ClientPartition, int] = await client.beginning_offsets(partitions)
+        return {partition.partition: offset for partition, offset in found.items()}
+
+
 async def _to_the_end(client: Any, partitions: list[ClientPartition]) -> AsyncGenerator[RawRecord]:
     ends: dict[ClientPartition, int] = await client.end_offsets(partitions)
     await client.seek_to_beginning(*partitions)

@@ -79,9 +79,45 @@ class Keys:
         """One request and its verdict."""
         return f"{self.prefix}:{{approvals}}:one:{encode(tenant)}:{encode(approval_id)}"
 
+    def every_approval(self) -> str:
+        """What the key of every approval begins with: what the index of open ones holds."""
+        return f"{self.prefix}:{{approvals}}:one:"
+
+    def approval_index(self) -> str:
+        """The search index over open approvals."""
+        return f"{self.prefix}:open-approvals"
+
+    def approval_timers(self) -> str:
+        """Open approvals by when something is to be done about them."""
+        return f"{self.prefix}:{{approvals}}:timers"
+
     def open_approvals(self, tenant: str | None) -> str:
         """Open approvals by time, of one tenant or of all."""
         return f"{self.prefix}:{{approvals}}:open" + ("" if tenant is None else f":{encode(tenant)}")
+
+    def chain_head(self, scope: str, tenant: str) -> str:
+        """The last link of a tenant's chain of outcomes."""
+        return self._chain(scope, tenant, "head")
+
+    def chain_link(self, scope: str, tenant: str, identity: str) -> str:
+        """One outcome as it was linked."""
+        return self._chain(scope, tenant, f"link:{encode(identity)}")
+
+    def chain_untold(self, scope: str, tenant: str) -> str:
+        """Outcomes that have a link and may not be published yet, by number."""
+        return self._chain(scope, tenant, "untold")
+
+    def chain_seeded(self, scope: str) -> str:
+        """Set once the chains of a scope are known."""
+        return f"{self.prefix}:chains:{encode(scope)}:seeded"
+
+    def every_chain_head(self, scope: str) -> str:
+        """A pattern for the heads of all tenants."""
+        return f"{self.prefix}:chain:{{{encode(scope)}:*}}:head"
+
+    def tenant_of_chain(self, key: str) -> str:
+        """The tenant that a chain's key belongs to."""
+        return decode(key[key.index("{") + 1 : key.index("}")].partition(":")[2])
 
     def held_order(self, thread: str) -> str:
         """Ids of the questions that wait, first come first."""
@@ -126,6 +162,9 @@ class Keys:
     def article_index(self) -> str:
         """The search index over all passages."""
         return f"{self.prefix}:articles"
+
+    def _chain(self, scope: str, tenant: str, what: str) -> str:
+        return f"{self.prefix}:chain:{{{encode(scope)}:{encode(tenant)}}}:{what}"
 
     def _thread(self, thread: str, what: str) -> str:
         return f"{self.prefix}:thread:{{{encode(thread)}}}:{what}"

@@ -57,13 +57,14 @@ class Terms(BaseModel):
 
 
 class ChainLink(BaseModel):
-    """The place of an outcome in its tenant's chain. `digest` covers the outcome, its number and `previous`; hex SHA-256."""
+    """The place of an outcome in its tenant's chain, and when it got it. `digest` covers all of it; see `topics/chain.py`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     number: int
     previous: str
     digest: str
+    at: Instant | None = None
 
 
 class ApprovalRequested(Payload):

@@ -1,0 +1,40 @@
+"""Every outcome gets its link of the tenant's chain before it is published, whichever handler it comes from."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+from topics.chain import Outcome
+from topics.envelope import Event
+from topics.events import Payload
+from workers.ports import AuditChain
+
+Handler = Callable[[Event[Any]], AsyncGenerator[Payload]]
+
+
+def audited(handler: Handler, *, chain: AuditChain) -> Handler:
+    """A handler that does what `handler` does, its outcomes linked.
+
+    A number that was given must be published, or the chain has a hole. So a record that runs again first publishes what its
+    last attempt was given a link for: this attempt may come to another answer.
+    """
+
+    async def handle(event: Event[Any]) -> AsyncGenerator[Payload]:
+        cause = f"{event.source}\n{event.id}"
+        told: set[str] = set()
+        if event.attempt > 1 or event.replay_id is not None:
+            for outcome in await chain.untold(event.tenant, cause=cause):
+                yield outcome
+                await chain.told(event.tenant, outcome)
+                told.add(outcome.model_dump_json())
+        async with aclosing(handler(event)) as payloads:
+            async for payload in payloads:
+                if not isinstance(payload, Outcome):
+                    yield payload
+                    continue
+                outcome = await chain.append(event.tenant, payload, cause=cause)
+                if outcome.model_dump_json() not in told:
+                    yield outcome
+                    await chain.told(event.tenant, outcome)
+
+    return handle
