@@ -70,16 +70,16 @@ class RedisLeases:
         fence = await self._granted(held, thread)
         if not fence:
             raise LeaseBusyError(f"thread {thread} is held by another worker")
-        failure: Exception | None = None
+        failure: BaseException | None = None
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._keep, held, group.cancel_scope)
                 try:
                     yield Lease(thread, fence)
-                except Exception as error:  # noqa: BLE001  raised again below: the group would wrap it
+                except (Exception, GeneratorExit) as error:  # noqa: BLE001  raised again below: the group would wrap it
                     failure = error
                 group.cancel_scope.cancel()
-            if held.lost:
+            if held.lost and not isinstance(failure, GeneratorExit):
                 raise held.lost from failure
             if failure:
                 raise failure

@@ -1,5 +1,8 @@
 """Leases on the real server: expiry, renewal, loss, and the token."""
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
 import anyio
 import pytest
 from redis.asyncio import Redis
@@ -95,3 +98,21 @@ async def test_a_hundred_workers_race_and_one_holds(redis_client: Redis, redis_k
             for _ in range(100):
                 group.start_soon(race)
     assert sorted(outcomes) == ["busy"] * 99 + ["held"]
+
+
+async def hold_and_yield(leases: RedisLeases) -> AsyncGenerator[int]:
+    async with leases.hold("t1") as lease:
+        yield lease.fence
+
+
+async def leave_at_the_yield(leases: RedisLeases) -> None:
+    async with aclosing(hold_and_yield(leases)) as fences:
+        async for _ in fences:
+            raise OutageError("the broker does not take it")
+
+
+async def test_a_holder_that_is_closed_ends_like_any_other_and_frees_the_thread(redis_client: Redis, redis_keys: Keys) -> None:
+    """P1: a handler waits at a yield while it holds its thread; when its output is not taken it is closed there, and only it ends."""
+    with pytest.raises(OutageError):
+        await leave_at_the_yield(RedisLeases(redis_client, lease_ms=5000, keys=redis_keys))
+    assert await redis_client.get(redis_keys.lease("t1")) is None
