@@ -1,49 +1,149 @@
-"""python -m bench.chaos [--short] [--seed N] [--only P1,P7] [--schedule FILE] [--inputs N] [--kills N].
+"""python -m bench.chaos [--short] [--seed N] [--only P1,P7,MIX,controls] [--schedule FILE] [--inputs N] [--kills N].
 
 Disturbs real workers on a real Apache Kafka and a real Redis, and holds the ledger of what happened against the invariants.
-The last line is one JSON object. Exit code 1 when an invariant broke, or a control did not.
+The last line is one JSON object. Exit code 1 when an invariant broke, or a control did not; then ledger and logs are kept.
 """
 
 import argparse
 import json
 import logging
+import shutil
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Final
 
 import anyio
 import structlog
 
-from bench.chaos.procedures import PROCEDURES
-from bench.chaos.servers import serving
-from bench.chaos.verdict import Verdict
+from bench import rig
+from bench.chaos import report, schedule
+from bench.chaos.basics import MIX, Mix
+from bench.chaos.procedures import CONTROLS, PROCEDURES
+from bench.chaos.servers import Servers, serving
+from bench.chaos.spec import OURS
+from bench.chaos.verdict import Control, Procedure, Verdict
 from bench.chaos.world import open_world
+from infra.local.apache_kafka import apache_kafka_missing
+from topics.errors import SluiceError
+
+SEEDS: Final = 3
+RUN_WITHIN_S: Final = 1200.0
+CONTROLS_NAME: Final = "controls"
 
 
-async def conduct(folder: Path, names: list[str], seed: int) -> list[Verdict]:
-    """Run procedures one after the other on the same servers."""
-    verdicts: list[Verdict] = []
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run: procedures of ours, each with a seed, then controls with one."""
+
+    ours: Sequence[tuple[Procedure, int]]
+    controls: Sequence[Control]
+    seed: int
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    """What the command line asks for.
+
+    Raises:
+        KeyError: A procedure is not known.
+    """
+    seed: int = options.seed
+    mix = Mix(options.inputs, options.kills, schedule=_schedule(options.schedule))
+    mixed = [(Procedure(MIX, "kills and all the rest", mix.run), seed + number) for number in range(SEEDS)]
+    named = [(one, seed) for one in PROCEDURES.values()]
+    if options.schedule:
+        return Plan(mixed[:1], (), seed)
+    if options.only:
+        wanted = options.only.split(",")
+        known = {**PROCEDURES, MIX: mixed[0][0]}
+        return Plan(
+            [(known[name], seed) for name in wanted if name != CONTROLS_NAME], CONTROLS if CONTROLS_NAME in wanted else (), seed
+        )
+    if options.short:
+        return Plan([one for one in named if one[0].short], CONTROLS, seed)
+    return Plan([*mixed, *named], CONTROLS, seed)
+
+
+def _schedule(path: str | None) -> list[schedule.Disturbance]:
+    return schedule.from_text(Path(path).read_text()) if path else []
+
+
+async def conduct(folder: Path, plan: Plan) -> tuple[list[Verdict], list[tuple[Control, Verdict]]]:
+    """Run everything, one after the other, on the same servers."""
     async with serving(folder) as servers:
-        for name in names:
-            async with open_world(servers, f"{name.lower()}-{seed}", seed=seed) as world:
-                verdicts.append(await PROCEDURES[name].run(world, seed))
-                print(verdicts[-1], file=sys.stderr, flush=True)
-    return verdicts
+        verdicts = [await _run(servers, procedure, seed, OURS) for procedure, seed in plan.ours]
+        controls = [(one, await _run(servers, one.procedure, plan.seed, one.engine)) for one in plan.controls]
+    return verdicts, controls
+
+
+async def _run(servers: Servers, procedure: Procedure, seed: int, engine: str) -> Verdict:
+    """One run in a world of its own. A run that cannot be brought to its end has failed."""
+    name = f"{procedure.name.lower()}-{engine.replace('_', '-')}-{seed}"
+    _say(f"{procedure.name} {procedure.title}, engine {engine}, seed {seed} ...")
+    began_s = time.monotonic()
+    verdict = Verdict(procedure.name, engine, seed, broken={"ended": [f"it did not end within {RUN_WITHIN_S:g} s"]})
+    try:
+        with anyio.move_on_after(RUN_WITHIN_S):
+            async with open_world(servers, name, engine=engine, seed=seed) as world:
+                verdict = await procedure.run(world, seed)
+    except* (SluiceError, OSError) as group:
+        verdict = Verdict(procedure.name, engine, seed, broken={"ended": [repr(group)]})
+    _say(f"  {'holds' if verdict.holds else 'broke ' + ' '.join(verdict.broken)} after {time.monotonic() - began_s:.0f} s")
+    return verdict
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _show(folder: Path, verdicts: Sequence[Verdict], controls: Sequence[tuple[Control, Verdict]]) -> bool:
+    """Print everything. Returns whether all is as it must be."""
+    rig.print_table("Ours: every invariant must hold", report.COLUMNS, [report.row(one) for one in verdicts])
+    for one in verdicts:
+        if not one.holds:
+            print(f"\n{one.procedure} with seed {one.seed} broke:", *report.sentences(one), sep="\n")
+    if controls:
+        rows = [
+            (control.engine, one.procedure, " or ".join(control.must_break), " ".join(sorted(one.broken)) or "nothing")
+            for control, one in controls
+        ]
+        rig.print_table("Controls: each lacks a guard, and must be seen to break", ("", "run", "must break", "broke"), rows)
+    blind = [control.engine for control, one in controls if not report.has_failed(control, one)]
+    if blind:
+        print(f"\nnot seen to break: {', '.join(blind)}")
+    well = all(one.holds for one in verdicts) and not blind
+    if not well:
+        _say(f"chaos: ledgers, logs and schedules of every run are in {folder}; run one again with --only NAME --seed N")
+    return well
 
 
 def main() -> int:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.chaos")
+    parser = argparse.ArgumentParser(prog="python -m bench.chaos", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="a few minutes: the procedures that catch most, and every control")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", help=f"some of {', '.join([MIX, *PROCEDURES, CONTROLS_NAME])}")
+    parser.add_argument("--schedule", help="the schedule of a mixed run, to carry it out again")
+    parser.add_argument("--inputs", type=int, default=10_000)
+    parser.add_argument("--kills", type=int, default=60)
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    if missing := apache_kafka_missing():
+        sys.exit(f"chaos: {missing}")
+    try:
+        plan = plan_of(options)
+    except KeyError as error:
+        sys.exit(f"chaos: no procedure {error}; there are: {', '.join([MIX, *PROCEDURES, CONTROLS_NAME])}")
     folder = Path(mkdtemp(prefix="sluice-chaos-"))
-    print(f"chaos: ledger and logs in {folder}", file=sys.stderr)
-    names = options.only.split(",") if options.only else list(PROCEDURES)
-    verdicts = anyio.run(conduct, folder, names, options.seed)
-    print(json.dumps([{"procedure": one.procedure, "broken": one.broken, **one.figures} for one in verdicts]))
-    return 0 if all(one.holds for one in verdicts) else 1
+    verdicts, controls = anyio.run(conduct, folder, plan)
+    well = _show(folder, verdicts, controls)
+    if well:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(json.dumps(report.summary(verdicts, controls)))
+    return 0 if well else 1
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 A control takes the same `run` and gives it one part less.
 """
 
-import os
+import resource
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import anyio
@@ -15,7 +17,6 @@ from bench.chaos.facts import Assigned, Revoked, Sampled, Settled
 from bench.chaos.ledger import Ledger, now_ns
 from bench.chaos.perform import Perform, delivery_of
 from bench.chaos.spec import Spec
-from bench.rig import cpu_s, rss_mb
 from infra.claims import Claim, Failure, Inbox
 from infra.clock import SystemClock
 from infra.collector import calm_collector
@@ -130,7 +131,6 @@ async def _stop_when_asked(perform: Perform, runtime: Runtime) -> None:
 
 
 async def _sample(perform: Perform, runtime: Runtime) -> None:
-    pid = os.getpid()
     while True:
         shown, peak = runtime.snapshot(), runtime.board.counters
         perform.ledger.write(
@@ -139,11 +139,19 @@ async def _sample(perform: Perform, runtime: Runtime) -> None:
                 who=perform.who,
                 running=max(shown["running"], peak.peak_running),
                 buffered=peak.peak_buffered,
-                rss_mb=rss_mb(pid),
-                cpu_s=cpu_s(pid),
+                rss_mb=_rss_mb(),
+                cpu_s=time.process_time(),
             )
         )
         await anyio.sleep(SAMPLE_EVERY_S)
+
+
+def _rss_mb() -> float:
+    """Resident memory now, in MiB; 0 where there is no /proc."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+    except OSError:
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)

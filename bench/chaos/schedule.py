@@ -8,9 +8,44 @@ from typing import Final, Literal
 
 import orjson
 
-Kind = Literal["kill", "freeze", "stop", "broker_kill", "redis_kill", "kafka_cut", "kafka_reset", "redis_cut"]
+Kind = Literal[
+    "kill",
+    "freeze",
+    "stop",
+    "broker_kill",
+    "broker_freeze",
+    "kafka_cut",
+    "kafka_black_hole",
+    "kafka_reset",
+    "kafka_latency",
+    "kafka_trickle",
+    "redis_kill",
+    "redis_freeze",
+    "redis_cut",
+    "redis_black_hole",
+    "redis_latency",
+    "redis_trickle",
+]
 
-OTHERS: Final[tuple[Kind, ...]] = ("freeze", "stop", "kafka_cut", "kafka_reset", "redis_kill", "redis_cut", "broker_kill")
+# What the mixed run does beside its kills, each as often as the next; what lasts, lasts between these seconds.
+OTHERS: Final[tuple[Kind, ...]] = (
+    "freeze",
+    "stop",
+    "kafka_cut",
+    "redis_kill",
+    "broker_kill",
+    "kafka_reset",
+    "redis_cut",
+    "kafka_black_hole",
+    "kafka_latency",
+)
+LASTS_S: Final[dict[Kind, tuple[float, float]]] = {
+    "freeze": (4.0, 6.0),
+    "kafka_cut": (0.5, 2.0),
+    "kafka_black_hole": (2.0, 5.0),
+    "kafka_latency": (3.0, 6.0),
+    "redis_cut": (0.5, 2.0),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +68,19 @@ def kill_loop(seed: int, *, kills: int, workers: int = 3, every_s: tuple[float, 
     return schedule
 
 
-def mixed(seed: int, *, kills: int, others: int, workers: int = 3, every_s: tuple[float, float] = (2.0, 5.0)) -> list[Disturbance]:
-    """Kills, and among them other disturbances of every kind, each kind as often as the next."""
+def mixed(seed: int, *, kills: int, others: int, workers: int = 3, every_s: tuple[float, float] = (1.0, 4.0)) -> list[Disturbance]:
+    """Kills, and among them the other disturbances."""
     draw = random.Random(seed)
     kinds: list[Kind] = [*repeat("kill", kills), *(OTHERS[number % len(OTHERS)] for number in range(others))]
     draw.shuffle(kinds)
     at_s, schedule = 0.0, list[Disturbance]()
     for kind in kinds:
         at_s += draw.uniform(*every_s)
-        schedule.append(_one(draw, round(at_s, 2), kind, workers))
-        at_s += schedule[-1].for_s
+        target = f"w{draw.randint(1, workers)}" if kind in {"kill", "freeze", "stop"} else ""
+        for_s = round(draw.uniform(*LASTS_S[kind]), 2) if kind in LASTS_S else 0.0
+        schedule.append(Disturbance(round(at_s, 2), kind, target, for_s))
+        at_s += for_s
     return schedule
-
-
-def _one(draw: random.Random, at_s: float, kind: Kind, workers: int) -> Disturbance:
-    match kind:
-        case "kill" | "stop":
-            return Disturbance(at_s, kind, f"w{draw.randint(1, workers)}")
-        case "freeze":
-            return Disturbance(at_s, kind, f"w{draw.randint(1, workers)}", for_s=round(draw.uniform(4.0, 6.0), 2))
-        case "kafka_cut" | "redis_cut":
-            return Disturbance(at_s, kind, for_s=round(draw.uniform(0.5, 2.0), 2))
-        case _:
-            return Disturbance(at_s, kind)
 
 
 def to_text(schedule: Sequence[Disturbance]) -> str:

@@ -6,36 +6,34 @@ import sys
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
 from anyio.abc import TaskGroup
 
 from bench.chaos.account import Account
 from bench.chaos.cluster import Cluster
 from bench.chaos.effects import OutsideClient
-from bench.chaos.facts import Answered, Buried, Committed, Disturbed, Fact, Left, Published
-from bench.chaos.inputs import Task, claim_id_of, record_of
+from bench.chaos.facts import Disturbed, Left
+from bench.chaos.feed import Feeder, feeding
+from bench.chaos.inputs import Task
 from bench.chaos.ledger import Ledger, Reader, now_ns, read
 from bench.chaos.live import Live
+from bench.chaos.proxy import Proxy, Weather
 from bench.chaos.servers import Servers
 from bench.chaos.spec import OURS, Spec
-from infra.kafka import dead_letter
-from infra.kafka.dead_letter import header_text
-from infra.kafka.reading import scan
+from bench.chaos.witness import PositionSampler, outputs
 from infra.local.ports import HOST, free_port
 from infra.local.processes import Server, ServerSpec, running
 from topics.catalogue import ANSWERS, DEAD_LETTERS, QUERIES, RESOLUTIONS, Catalogue
-from topics.envelope import decode
 from topics.errors import OutageError, SluiceError
-from topics.events import AnswerCompleted
 
 ROOT: Final = Path(__file__).parents[2]
 SAMPLE_EVERY_S: Final = 0.1
 LOOK_EVERY_S: Final = 0.05
+SUPERVISE_EVERY_S: Final = 0.5
 STARTED_WITHIN_S: Final = 40.0
 
 
@@ -61,16 +59,18 @@ class World:
     name: str
     engine: str
     seed: int
+    catalogue: Catalogue
+    group: str
     folder: Path
     ledger: Ledger
     outside: OutsideClient
     cluster: Cluster
+    sampler: PositionSampler
+    feeder: Feeder
     tasks: TaskGroup
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     members: dict[str, Member] = field(default_factory=dict[str, Member])
     live: Live = field(default_factory=Live)
-    samples: int = 0
-    feeding: int = 0
     _starts: int = 0
     _reader: Reader = field(init=False)
 
@@ -81,16 +81,6 @@ class World:
     def ledger_dir(self) -> Path:
         """Where everybody's facts are."""
         return self.folder / "ledger"
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """The topics of this run."""
-        return Catalogue(f"{self.name}.")
-
-    @property
-    def group(self) -> str:
-        """The consumer group of this run's workers."""
-        return f"{self.name}.workers"
 
     # Workers
 
@@ -136,12 +126,20 @@ class World:
         await member.server.kill()
         return member
 
-    async def kill_at_work(self, name: str, *, within_s: float = 12.0) -> Member:
-        """SIGKILL as soon as the worker is seen with a handler running; at the latest after `within_s`."""
+    async def kill_at_work(self, name: str) -> Member:
+        """SIGKILL as soon as the worker is seen with a handler running."""
+        await self._until_at_work(name)
+        return await self.kill(name)
+
+    async def freeze_at_work(self, name: str) -> Member:
+        """SIGSTOP as soon as the worker is seen with a handler running."""
+        await self._until_at_work(name)
+        return self.freeze(name)
+
+    async def _until_at_work(self, name: str, *, within_s: float = 12.0) -> None:
         with anyio.move_on_after(within_s):
             while not self.look().running.get(self.members[name].incarnation):  # noqa: ASYNC110 -- what is awaited happens in files
                 await anyio.sleep(LOOK_EVERY_S)
-        return await self.kill(name)
 
     def freeze(self, name: str) -> Member:
         """SIGSTOP: it does nothing, and does not know it."""
@@ -170,13 +168,33 @@ class World:
         await member.server.kill()
         return left
 
-    async def revive_dead(self) -> None:
-        """Start anew every worker whose process ended by itself."""
-        for name, member in list(self.members.items()):
-            if not member.server.is_running:
-                self._disturb("died", member.incarnation)
-                await member.server.kill()
-                await self.start_worker(name)
+    async def supervise(self) -> None:
+        """Start a worker anew when its process has ended by itself, as any platform would; and write that down."""
+        while True:
+            await anyio.sleep(SUPERVISE_EVERY_S)
+            for name, member in list(self.members.items()):
+                if not member.server.is_running and self.members.get(name) is member:
+                    self._disturb("died", member.incarnation)
+                    await member.server.kill()
+                    await self.start_worker(name)
+
+    # Servers and the network
+
+    async def weather(self, proxy: Proxy, kind: str, weather: Weather, for_s: float) -> None:
+        """Bad weather for a while; the ledger calls it `kind`."""
+        async with self.disturbing(kind, "network"):
+            await proxy.change(weather)
+            await anyio.sleep(for_s)
+            await proxy.change("fair")
+
+    async def freeze_server(self, server: Server, kind: str, for_s: float) -> None:
+        """SIGSTOP a server for a while."""
+        async with self.disturbing(kind, server.spec.name):
+            os.kill(server.pid, signal.SIGSTOP)
+            try:
+                await anyio.sleep(for_s)
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
 
     def _disturb(self, kind: str, target: str, *, ends: bool = False) -> None:
         self.ledger.write(Disturbed(at_ns=now_ns(), who=self.ledger.who, kind=kind, target=target, ends=ends))
@@ -194,57 +212,11 @@ class World:
 
     def feed(self, tasks: Sequence[Task], *, rate_per_s: float) -> None:
         """Publish tasks at a pace, in the background."""
-        self.feeding += len(tasks)
-        self.tasks.start_soon(self._feed, list(tasks), rate_per_s)
+        self.tasks.start_soon(partial(self.feeder.feed, rate_per_s=rate_per_s), self.feeder.expect(tasks))
 
     async def publish(self, tasks: Iterable[Task]) -> None:
         """Publish tasks at once, and wait until all are acknowledged."""
-        wanted = list(tasks)
-        self.feeding += len(wanted)
-        await self._feed(wanted, None)
-
-    async def _feed(self, tasks: list[Task], rate_per_s: float | None) -> None:
-        producer = AIOKafkaProducer(**self.servers.kafka.client_options(), acks="all", enable_idempotence=True, linger_ms=5)
-        await producer.start()
-        began_s = anyio.current_time()
-        try:
-            async with anyio.create_task_group() as sending:
-                for number, task in enumerate(tasks):
-                    if rate_per_s:
-                        await anyio.sleep_until(began_s + number / rate_per_s)
-                    sending.start_soon(self._publish_one, await self._hand_over(producer, task), producer, task)
-        finally:
-            await producer.stop()
-
-    async def _hand_over(self, producer: Any, task: Task) -> Any:
-        """In the order of tasks, whatever happens to their acknowledgements."""
-        record = record_of(task, catalogue=self.catalogue)
-        while True:
-            try:
-                return await producer.send(record.topic, record.value, key=record.key, headers=list(record.headers))
-            except KafkaError:
-                await anyio.sleep(0.5)
-
-    async def _publish_one(self, acknowledgement: Any, producer: Any, task: Task) -> None:
-        while True:
-            try:
-                told = await acknowledgement
-                break
-            except KafkaError:
-                acknowledgement = await self._hand_over(producer, task)
-        self.ledger.write(
-            Published(
-                at_ns=now_ns(),
-                who=self.ledger.who,
-                event_id=task.event_id,
-                claim_id=claim_id_of(task),
-                key=f"{task.tenant}.{task.key}",
-                partition=f"{told.topic}/{told.partition}",
-                offset=told.offset,
-                effect=task.effect,
-            )
-        )
-        self.feeding -= 1
+        await self.feeder.feed(self.feeder.expect(tasks))
 
     # Watching
 
@@ -264,9 +236,9 @@ class World:
         with anyio.move_on_after(within_s):
             while True:
                 live = self.look()
-                if not self.feeding and live.unfinished == 0 and await self._all_committed():
+                if not self.feeder.pending and live.unfinished == 0 and await self._all_committed():
                     return True
-                if not self.feeding and (now_ns() - live.moved_ns) / 1e9 > quiet_s:
+                if not self.feeder.pending and (now_ns() - live.moved_ns) / 1e9 > quiet_s:
                     return False
                 await anyio.sleep(LOOK_EVERY_S * 4)
         return False
@@ -278,51 +250,11 @@ class World:
             return False
         return all(self.look().positions.get(partition, 0) >= end for partition, end in ends.items())
 
-    async def sample(self) -> None:
-        """Ask the broker for the group's positions, all the time, and write down what changed."""
-        known: dict[str, int] = {}
-        while True:
-            asked_at_ns = now_ns()
-            with suppress(OutageError):
-                found = await self.cluster.positions(self.group)
-                self.samples += 1
-                for partition, position in found.items():
-                    if known.get(partition) != position:
-                        known[partition] = position
-                        self.ledger.write(
-                            Committed(
-                                at_ns=now_ns(),
-                                who=self.ledger.who,
-                                partition=partition,
-                                position=position,
-                                asked_at_ns=asked_at_ns,
-                            )
-                        )
-            await anyio.sleep(SAMPLE_EVERY_S)
-
     async def account(self) -> Account:
         """Read the topics that were written, and index everything that is known."""
-        for fact in [fact async for fact in self._told()]:
+        for fact in await outputs(self.servers.kafka, self.catalogue):
             self.ledger.write(fact)
         return Account(read(self.ledger_dir))
-
-    async def _told(self) -> AsyncGenerator[Fact]:
-        names = [self.catalogue.name(ANSWERS), self.catalogue.name(DEAD_LETTERS)]
-        async with scan(self.servers.kafka, names) as records:
-            async for record in records:
-                if record.topic == names[0]:
-                    payload: Any = decode(record, catalogue=self.catalogue).payload
-                    if isinstance(payload, AnswerCompleted):
-                        yield Answered(at_ns=now_ns(), who="conductor", event_id=payload.query_id, outcome=payload.text)
-                else:
-                    origin = [header_text(record.headers, name) for name in (dead_letter.TOPIC, dead_letter.PARTITION)]
-                    yield Buried(
-                        at_ns=now_ns(),
-                        who="conductor",
-                        partition="/".join(str(part) for part in origin),
-                        offset=int(header_text(record.headers, dead_letter.OFFSET) or -1),
-                        reason=header_text(record.headers, dead_letter.REASON) or "",
-                    )
 
 
 @asynccontextmanager
@@ -341,10 +273,28 @@ async def open_world(servers: Servers, name: str, *, engine: str = OURS, seed: i
         await stack.enter_async_context(running(outside))
         cluster = await stack.enter_async_context(Cluster(servers.kafka).open())
         ledger = stack.enter_context(Ledger(folder / "ledger", "conductor"))
+        catalogue, group = Catalogue(f"{name}."), f"{name}.workers"
+        feeder = await stack.enter_async_context(feeding(servers.kafka, ledger=ledger, catalogue=catalogue))
         tasks = await stack.enter_async_context(anyio.create_task_group())
-        world = World(servers, name, engine, seed, folder, ledger, OutsideClient(port), cluster, tasks, settings)
-        await cluster.create(_topics(world.catalogue))
-        tasks.start_soon(world.sample)
+        world = World(
+            servers=servers,
+            name=name,
+            engine=engine,
+            seed=seed,
+            catalogue=catalogue,
+            group=group,
+            folder=folder,
+            ledger=ledger,
+            outside=OutsideClient(port),
+            cluster=cluster,
+            sampler=PositionSampler(cluster, group, ledger),
+            feeder=feeder,
+            tasks=tasks,
+            settings=settings,
+        )
+        await cluster.create(_topics(catalogue))
+        tasks.start_soon(world.sampler.run)
+        tasks.start_soon(world.supervise)
         try:
             yield world
         finally:
