@@ -1,70 +1,66 @@
-"""Reconcile a cluster with the catalogue: what is missing, what differs, and the change that mends it."""
+"""Reconcile a cluster with the catalogue: look at what is there, and carry out the steps of `topic_plan`."""
 
-from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Self
 
 import anyio
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, TopicAlreadyExistsError
 
+from infra.kafka import topic_plan
 from infra.kafka.connection import KafkaConnection
-from topics.catalogue import Catalogue, TopicSpec
+from infra.kafka.topic_plan import FoundTopic, Step
+from topics.catalogue import Catalogue
 from topics.errors import ConfigError, OutageError
 
 SHOWN_WITHIN_S: Final = 20.0
+SET_ON_THE_TOPIC: Final = 1  # where a broker says that a setting comes from
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One difference between the cluster and the catalogue. Partitions are only ever added."""
-
-    topic: str
-    action: Literal["create", "add_partitions", "too_many_partitions"]
-    partitions: int
-    detail: str
-
-
-def topic_configs(spec: TopicSpec) -> dict[str, str]:
-    """Broker-side settings of a topic."""
-    return {"cleanup.policy": spec.cleanup, "retention.ms": str(spec.retention_ms)}
-
-
-async def plan(connection: KafkaConnection, catalogue: Catalogue) -> list[Step]:
-    """What `apply` would do.
+async def plan(connection: KafkaConnection, catalogue: Catalogue, *, allow_lowering: bool = False) -> list[Step]:
+    """What `apply` would do, and what it would leave as it is.
 
     Raises:
         ConfigError: The cluster cannot be reached.
     """
     async with _Admin(connection) as admin:
-        return _steps(await admin.partitions(), catalogue)
+        return topic_plan.steps(await admin.topics(catalogue), catalogue, allow_lowering=allow_lowering)
 
 
-async def apply(connection: KafkaConnection, catalogue: Catalogue, *, replication_factor: int) -> list[Step]:
-    """Create what is missing and raise partitions, and return when the cluster shows it. Running it twice does no harm.
+async def apply(
+    connection: KafkaConnection, catalogue: Catalogue, *, replication_factor: int, allow_lowering: bool = False
+) -> list[Step]:
+    """Create what is missing, add partitions, change settings, and return when the cluster shows it.
+
+    Running it twice does no harm. Returns what was done, and what differs and was left as it is.
 
     Raises:
         ConfigError: The cluster cannot be reached, or refuses the change.
         OutageError: The change was taken but does not show in time.
     """
     async with _Admin(connection) as admin:
-        steps = _steps(await admin.partitions(), catalogue)
-        await admin.create([step for step in steps if step.action == "create"], catalogue, replication_factor)
+
+        async def look() -> list[Step]:
+            found = await admin.topics(catalogue)
+            return topic_plan.steps(found, catalogue, replicas=replication_factor, allow_lowering=allow_lowering)
+
+        steps = await look()
+        await admin.create([step for step in steps if step.action == "create"], replication_factor)
         await admin.grow([step for step in steps if step.action == "add_partitions"])
-        await admin.wait_for({step.topic: step.partitions for step in steps if step.action != "too_many_partitions"})
+        await admin.change([step for step in steps if step.action == "change"])
+        await _until_shown(look)
         return steps
 
 
-def _steps(existing: dict[str, int], catalogue: Catalogue) -> list[Step]:
-    steps: list[Step] = []
-    for topic, spec in sorted(catalogue.all_names().items()):
-        found = existing.get(topic, 0)
-        if not found:
-            steps.append(Step(topic, "create", spec.partitions, f"{spec.partitions} partitions, {spec.cleanup}"))
-        elif found < spec.partitions:
-            steps.append(Step(topic, "add_partitions", spec.partitions, f"from {found}; keys move to other partitions"))
-        elif found > spec.partitions:
-            steps.append(Step(topic, "too_many_partitions", found, f"the catalogue says {spec.partitions}; left as it is"))
-    return steps
+async def _until_shown(look: Callable[[], Awaitable[list[Step]]]) -> None:
+    """Return when nothing is left to do: what was just made or changed is not known everywhere at once."""
+    with anyio.move_on_after(SHOWN_WITHIN_S):
+        while True:
+            if not any(step.action in {"create", "add_partitions", "change"} for step in await look()):
+                return
+            await anyio.sleep(0.1)
+    raise OutageError(f"the changed topics do not show within {SHOWN_WITHIN_S:g} s")
 
 
 class _Admin:
@@ -87,36 +83,66 @@ class _Admin:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def wait_for(self, wanted: dict[str, int]) -> None:
-        """Return when every topic has its partitions: a topic that was just made is not known everywhere at once."""
-        with anyio.move_on_after(SHOWN_WITHIN_S):
-            while True:
-                found = await self.partitions()
-                if all(found.get(topic, 0) >= partitions for topic, partitions in wanted.items()):
-                    return
-                await anyio.sleep(0.1)
-        raise OutageError(f"the new topics do not show within {SHOWN_WITHIN_S:g} s")
+    async def topics(self, catalogue: Catalogue) -> dict[str, FoundTopic]:
+        """The catalogue's topics that the cluster has, with their settings where it tells them."""
+        found = {name: one for name, one in (await self._described()).items() if name in catalogue.all_names()}
+        configs = await self._configs([name for name, one in found.items() if one.partitions])
+        return {
+            name: FoundTopic(one.partitions, one.replicas, {key: value for key, (value, _) in configs.get(name, {}).items()})
+            for name, one in found.items()
+        }
 
-    async def partitions(self) -> dict[str, int]:
-        """Topics of the cluster and how many partitions with a leader each has."""
+    async def _described(self) -> dict[str, FoundTopic]:
+        """Topics of the cluster, and how many partitions with a leader each has."""
         try:
             topics = await self._client.describe_topics()
         except KafkaError as error:
             raise OutageError(f"the cluster does not list its topics: {error}") from error
-        return {topic["topic"]: _led(topic["partitions"]) for topic in topics if not topic["error_code"]}
+        return {topic["topic"]: _found(topic["partitions"]) for topic in topics if not topic["error_code"]}
 
-    async def create(self, steps: list[Step], catalogue: Catalogue, replication_factor: int) -> None:
+    async def _configs(self, names: Sequence[str]) -> dict[str, dict[str, tuple[str, int]]]:
+        """Settings of topics, each with where it comes from. Empty where the broker does not tell."""
+        if not names:
+            return {}
+        try:
+            answers = await self._client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names])
+        except IncompatibleBrokerVersion:
+            return {}
+        except KafkaError as error:
+            raise OutageError(f"the cluster does not tell the settings of its topics: {error}") from error
+        return {
+            resource[3]: {entry[0]: (entry[1], int(entry[3])) for entry in resource[4] if entry[1] is not None}
+            for answer in answers
+            for resource in answer.resources
+            if not resource[0]
+        }
+
+    async def create(self, steps: list[Step], replication_factor: int) -> None:
         """Create topics; one that exists by now is fine."""
         for step in steps:
-            spec = catalogue.spec(step.topic)
-            topic = NewTopic(step.topic, step.partitions, replication_factor, topic_configs=topic_configs(spec))
+            topic = NewTopic(step.topic, step.partitions, replication_factor, topic_configs=dict(step.configs))
             try:
                 response = await self._client.create_topics([topic])
             except TopicAlreadyExistsError:
                 continue
             except KafkaError as error:
                 raise ConfigError(f"topic {step.topic} cannot be created: {error}") from error
-            _check(step.topic, response)
+            _check(f"topic {step.topic} cannot be created", response.topic_errors)
+
+    async def change(self, steps: list[Step]) -> None:
+        """Change settings. What else is set on the topic is said again: the client's request would drop it."""
+        wanted: dict[str, dict[str, str]] = {}
+        for step in steps:
+            wanted.setdefault(step.topic, {}).update(step.configs)
+        for topic, known in (await self._configs(list(wanted))).items():
+            kept = {name: value for name, (value, source) in known.items() if source == SET_ON_THE_TOPIC}
+            resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=kept | wanted[topic])
+            try:
+                answers = await self._client.alter_configs([resource])
+            except KafkaError as error:
+                raise ConfigError(f"topic {topic} cannot be changed: {error}") from error
+            for answer in answers:
+                _check(f"topic {topic} cannot be changed", [(one[3], one[0], one[1]) for one in answer.resources])
 
     async def grow(self, steps: list[Step]) -> None:
         """Add partitions."""
@@ -127,13 +153,14 @@ class _Admin:
                 raise ConfigError(f"topic {step.topic} cannot get more partitions: {error}") from error
 
 
-def _led(partitions: list[dict[str, Any]]) -> int:
-    return sum(1 for partition in partitions if not partition.get("error_code") and partition.get("leader", 0) >= 0)
+def _found(partitions: list[dict[str, Any]]) -> FoundTopic:
+    led = [one for one in partitions if not one.get("error_code") and one.get("leader", 0) >= 0]
+    return FoundTopic(len(led), min((len(one.get("replicas", (1,))) for one in led), default=1))
 
 
-def _check(topic: str, response: Any) -> None:
+def _check(what: str, entries: Sequence[Sequence[Any]]) -> None:
     """The client reports a refused topic in its answer, not as an error."""
-    for entry in response.topic_errors:
+    for entry in entries:
         code = entry[1]
         if code not in {0, TopicAlreadyExistsError.errno}:
-            raise ConfigError(f"topic {topic} cannot be created: broker error {code} {entry[2] if len(entry) > 2 else ''}".strip())
+            raise ConfigError(f"{what}: broker error {code} {entry[2] if len(entry) > 2 else ''}".strip())
