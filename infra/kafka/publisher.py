@@ -18,6 +18,9 @@ from topics.errors import OutageError, RejectedError
 from topics.records import OutboundRecord, RawRecord
 
 SEND_WITHIN_S: Final = 30.0
+MAX_REQUEST_BYTES: Final = (
+    104_857_600  # of raw records: what a broker takes at most; the topic's own limit is for the broker to say
+)
 
 
 class EventPublisher:
@@ -152,7 +155,9 @@ async def raw_producer(connection: KafkaConnection) -> AsyncGenerator[RawProduce
     Raises:
         ConfigError: The cluster cannot be reached.
     """
-    producer = AIOKafkaProducer(**connection.client_options(), acks="all", enable_idempotence=connection.idempotent)
+    producer = AIOKafkaProducer(
+        **connection.client_options(), acks="all", enable_idempotence=connection.idempotent, max_request_size=MAX_REQUEST_BYTES
+    )
     try:
         with connection.connecting():
             await producer.start()

@@ -56,10 +56,13 @@ async def test_an_event_arrives_with_its_headers(connection: KafkaConnection, to
 async def test_what_is_too_large_is_rejected_and_as_a_dead_letter_holds_the_offset(connection: KafkaConnection, topic: str):
     """P6: a letter that cannot be written must not let its record be passed over."""
     async with raw_producer(connection) as producer, event_broker(connection, client_id="test") as broker:
-        for send in (producer.write, EventPublisher(broker).send):
+        senders = [EventPublisher(broker).send, producer.write]
+        for send in senders if connection.idempotent else senders[:1]:  # Tansu takes raw records of any size
             with pytest.raises(RejectedError) as caught:
                 await send(OutboundRecord(topic, b"k", LARGE))
             assert caught.value.reason_code == "output_too_large"
+        if not connection.idempotent:
+            return
         with pytest.raises(OutageError, match=r"max\.message\.bytes"):
             await DeadLetterTopic(producer, topic=topic).bury(replace(RECORD, value=LARGE), DEATH)
 
