@@ -2,6 +2,18 @@
 
 from typing import Final
 
-from bench.chaos.verdict import Control
+from bench.chaos.engines import runs
+from bench.chaos.verdict import Control, Procedure
 
-CONTROLS: Final[tuple[Control, ...]] = ()
+BURST: Final = Procedure("P1", "killed twice in a burst", runs.killed_in_a_burst)
+ZOMBIE: Final = Procedure("P2", "a zombie wakes when others hold its threads", runs.woken_zombie)
+POISON: Final = Procedure("P10", "a record that always fails in each partition", runs.poisoned)
+
+CONTROLS: Final[tuple[Control, ...]] = (
+    Control("commit_fetched", BURST, ("I1",)),
+    Control("no_claim", BURST, ("I3",)),
+    Control("no_fence", ZOMBIE, ("I7",)),
+    Control("faststream_ack", BURST, ("I1",)),
+    Control("faststream_nack", POISON, ("I1", "I10")),
+    Control("faststream_concurrent", BURST, ("I1", "I6")),
+)

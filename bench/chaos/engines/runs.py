@@ -1,0 +1,83 @@
+"""Short disturbances that bring out one fault each, every time: they wait for the moment, and do not hope for it."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import anyio
+
+from bench.chaos.basics import bounds_of
+from bench.chaos.facts import Fact, Granted
+from bench.chaos.inputs import Task, make_tasks
+from bench.chaos.judge import judge
+from bench.chaos.ledger import read
+from bench.chaos.verdict import Verdict
+from bench.chaos.world import LOOK_EVERY_S, World
+
+KEYS: Final = 30
+QUIET_S: Final = 10.0
+AT_WORK: Final = 4
+
+
+async def killed_in_a_burst(world: World, seed: int, *, inputs: int = 150, longest_ms: int = 1500) -> Verdict:
+    """P1 in small: all inputs are there at once, long ones before short ones; a worker is killed twice in the middle of it."""
+    await world.start_workers(2)
+    await world.publish(make_tasks(seed, inputs, keys=KEYS, work_ms=(50, longest_ms), fails=0.1))
+    for part in (1, 2):
+        await world.until(inputs * part / 4, within_s=60.0)
+        victim = await worker_at_work(world, at_least=1)
+        await world.kill(victim)
+        await world.start_worker(victim)
+    await world.quiesce(within_s=90.0, quiet_s=QUIET_S)
+    verdict = Verdict("P1", world.engine, seed)
+    return judge(await world.account(), verdict, bounds_of(world), "I1", "I2", "I3", "I4", "I6")
+
+
+async def woken_zombie(world: World, seed: int, *, inputs: int = 24) -> Verdict:
+    """P2 in small: a worker freezes before its effects begin, and wakes when others hold its threads."""
+    await world.start_workers(2)
+    await world.publish([Task(f"q{number}", f"k{number}", "write", work_ms=6000) for number in range(inputs)])
+    victim = await worker_at_work(world, at_least=AT_WORK)
+    await _until_overtaken(world, world.freeze(victim).incarnation)
+    world.thaw(victim)
+    await world.quiesce(within_s=60.0, quiet_s=QUIET_S)
+    verdict = Verdict("P2", world.engine, seed)
+    return judge(await world.account(), verdict, bounds_of(world), "I1", "I2", "I7")
+
+
+async def poisoned(world: World, seed: int, *, inputs: int = 60) -> Verdict:
+    """P10 in small: one record in each partition fails whenever it runs."""
+    await world.start_workers(2)
+    poison = [Task(f"p{number}", f"poison{number}", "none", does="raise") for number in range(KEYS)]
+    await world.publish(poison[:10] + make_tasks(seed, inputs, keys=KEYS, work_ms=(5, 50), fails=0.0))
+    await world.quiesce(within_s=30.0, quiet_s=QUIET_S)
+    verdict = Verdict("P10", world.engine, seed)
+    return judge(await world.account(), verdict, bounds_of(world, frozen_s=15.0), "I1", "I4", "I10")
+
+
+async def worker_at_work(world: World, *, at_least: int) -> str:
+    """The worker that runs most handlers, once that are so many.
+
+    Raises:
+        TimeoutError: Nobody came to that.
+    """
+    with anyio.fail_after(30.0):
+        while True:
+            running = world.look().running
+            busy = {name: len(running[member.incarnation]) for name, member in world.members.items()}
+            if (most := max(busy, key=busy.__getitem__)) and busy[most] >= at_least:
+                return most
+            await anyio.sleep(LOOK_EVERY_S)
+
+
+async def _until_overtaken(world: World, frozen: str) -> None:
+    """Until somebody else has been granted threads of a frozen worker; without that there is no zombie."""
+    with anyio.fail_after(30.0):
+        while len(overtaken(read(world.ledger_dir), frozen)) < AT_WORK:  # noqa: ASYNC110 -- what is awaited happens in files
+            await anyio.sleep(LOOK_EVERY_S)
+
+
+def overtaken(facts: Iterable[Fact], frozen: str) -> set[str]:
+    """Events whose thread a worker was granted, and somebody else after it. Pure."""
+    granted = [fact for fact in facts if isinstance(fact, Granted)]
+    fences = {one.event_id: one.fence for one in granted if one.who == frozen}
+    return {one.event_id for one in granted if one.fence > fences.get(one.event_id, one.fence)}
