@@ -19,6 +19,7 @@ from flows.triage import build_triage
 from infra.clock import SystemClock
 from infra.collector import calm_collector
 from infra.http_service import HttpToolService, open_client
+from infra.identity.signatures import JwsVerifier
 from infra.kafka.board import RuntimeConfig
 from infra.kafka.consumer import GroupConsumer
 from infra.kafka.execution import Executor
@@ -29,6 +30,7 @@ from infra.kafka.runtime import Runtime
 from infra.models.embeddings import ProviderEmbedder
 from infra.models.providers import chat_model
 from infra.redis.approvals import RedisApprovalRegistry
+from infra.redis.chain import RedisAuditChain
 from infra.redis.checkpointer import HardenedRedisSaver
 from infra.redis.client import check_server, connect
 from infra.redis.effects import RedisEffectLedger
@@ -39,9 +41,11 @@ from infra.redis.leases import RedisLeases
 from infra.redis.positions import RedisPositionMemory
 from infra.redis.search import RedisArticleIndex
 from infra.settings import Settings
-from topics.catalogue import ARTICLES, DEAD_LETTERS, DECISIONS, QUERIES, TICKETS, Catalogue
+from topics.catalogue import ARTICLES, DEAD_LETTERS, DECISIONS, QUERIES, TICKETS, TIMERS, Catalogue
 from topics.errors import ConfigError
-from workers.approvals import handle_decision
+from workers.approvals import handle_decision, handle_due
+from workers.audit import audit_chain
+from workers.audited import audited
 from workers.conversation import Conversation
 from workers.endpoints import serve_endpoints
 from workers.ingestion import handle_article, handle_tickets
@@ -61,11 +65,14 @@ def topology(parts: "Parts") -> dict[str, tuple[Route, ...]]:
     tickets = partial(handle_tickets, triage=parts.triage)
     articles = partial(handle_article, embedder=parts.embedder, index=parts.index)
     queries = partial(handle_query, conversation=parts.conversation)
-    decisions = partial(handle_decision, agent=parts.agent, registry=parts.approvals, conversation=parts.conversation)
+    asking = {"registry": parts.approvals, "conversation": parts.conversation, "clock": SystemClock()}
+    decisions = partial(handle_decision, agent=parts.agent, verifier=parts.verifier, **asking)
+    moments = partial(handle_due, **asking)
+    chained = partial(audited, chain=parts.chain)
     return {
         "ingestion": (Route(TICKETS, batch_handler=tickets, batch_size=settings.batch_size), Route(ARTICLES, articles)),
-        "query": (Route(QUERIES, queries),),
-        "approvals": (Route(DECISIONS, decisions),),
+        "query": (Route(QUERIES, chained(queries)),),
+        "approvals": (Route(DECISIONS, chained(decisions)), Route(TIMERS, chained(moments))),
     }
 
 
@@ -76,6 +83,8 @@ class Parts:
     settings: Settings
     agent: Agent
     approvals: RedisApprovalRegistry
+    verifier: JwsVerifier
+    chain: RedisAuditChain
     conversation: Conversation
     triage: Any
     embedder: ProviderEmbedder
@@ -98,6 +107,8 @@ async def run_workers(settings: Settings, names: Sequence[str]) -> None:
     if unknown:
         raise ConfigError(f"no worker {', '.join(unknown)}; there are: {', '.join(WORKERS)}")
     async with build_parts(settings) as parts:
+        if set(names) & {"query", "approvals"}:
+            await parts.chain.prepare()
         runtimes = [_runtime(parts, name, topology(parts)[name]) for name in names]
         calm_collector()
         async with anyio.create_task_group() as tasks:
@@ -162,11 +173,14 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             limits=AgentLimits(delta_interval_s=settings.delta_interval_s),
         )
         approvals = RedisApprovalRegistry(redis, keys=keys)
+        await approvals.prepare()
         broker = await stack.enter_async_context(event_broker(settings.kafka(), client_id=settings.group_prefix))
         yield Parts(
             settings=settings,
             agent=agent,
             approvals=approvals,
+            verifier=JwsVerifier(loaded.trust, clock),
+            chain=audit_chain(settings, redis),
             conversation=Conversation(
                 agent,
                 RedisLeases(redis, lease_ms=int(settings.lease_s * 1000), keys=keys),

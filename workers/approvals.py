@@ -1,126 +1,204 @@
-"""Decisions of people: judged, recorded once, answered always, and applied to the thread that waits."""
+"""Decisions of people and moments that have come: judged by one machine, recorded once, answered always, applied to the thread.
+
+Which of two is first is decided where the state is stored, and nowhere else. A process may die behind each line: what was recorded
+and not yet told or applied is told and applied when the record comes again.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
+from typing import Final
 
-from flows.agent.threads import Agent, GraphVersionError, StaleApprovalError, ThreadGoneError, ThreadRef
+from flows.agent.threads import Agent, EditProblem, GraphVersionError, ThreadRef
+from flows.approvals import machine, timing
+from flows.approvals.machine import BadEdit, Ballot, Edit, Refusal, Voter
+from flows.approvals.policy import Ask
+from flows.ports import Clock
+from topics.approval_state import Answer, ApprovalState, Moment
 from topics.envelope import Event
-from topics.events import ApprovalAccepted, ApprovalDecided, ApprovalRefused, Payload, RefusalCode, Verdict
+from topics.errors import ForgedError, RejectedError
+from topics.events import ApprovalAccepted, ApprovalDecided, ApprovalDue, ApprovalExpired, ApprovalRefused, Payload
 from workers.conversation import Conversation
-from workers.ports import ApprovalRegistry, Registered
+from workers.ports import ApprovalRegistry, Verifier
+
+# What a thread says when nothing waits there for an approval any more, or nothing is left of it.
+NOTHING_WAITS: Final = ("stale", "thread_gone")
 
 
 async def handle_decision(
-    event: Event[ApprovalDecided], *, agent: Agent, registry: ApprovalRegistry, conversation: Conversation
+    event: Event[ApprovalDecided],
+    *,
+    agent: Agent,
+    registry: ApprovalRegistry,
+    conversation: Conversation,
+    verifier: Verifier,
+    clock: Clock,
 ) -> AsyncGenerator[Payload]:
-    """Record the first valid decision and resume its thread; tell every other sender why theirs did not count (P3, P4)."""
+    """Count a decision, or tell its sender why it does not count; resume the thread once one has won (P3, P4).
+
+    Raises:
+        GraphVersionError: This build cannot do what was decided. Its sender is told; another build can take the dead letter again.
+    """
     decided = event.payload
     known = await registry.find(event.tenant, decided.approval_id)
-    verdict = _verdict(event)
-    refusal = judge(known, decided, verdict, tenant=event.tenant, agent=agent)
-    if refusal is None and known is not None:
-        refusal = await _gone(event.tenant, known, agent)
-    if refusal is None and known is not None:
-        known = await registry.decide(event.tenant, decided.approval_id, verdict)
-        refusal = _closed(known, verdict)
-        if refusal is None:
-            async with aclosing(_apply(event, known, verdict, conversation)) as payloads:
-                async for payload in payloads:
-                    yield payload
-            return
-    if refusal is not None:
-        yield _refused(event, refusal, known)
-        if refusal[0] == "graph_version":
-            # Nothing was recorded. The dead letter can be replayed when a build that knows the thread runs again.
-            raise GraphVersionError(refusal[1])
+    if known is None or known.request.thread_id != decided.thread_id:
+        yield machine.refused(event.id, decided, _unknown(known))
+        return
+    if not known.announced:
+        # Its worker died between registering and publishing it, or just now does: better twice on its topic than never.
+        yield known.request
+        await registry.announced(event.tenant, decided.approval_id)
+    counting = _Counting(event, agent, registry, verifier, clock)
+    state, answer = await counting.judge(known)
+    for payload in machine.told(state, answer):
+        yield payload
+    if isinstance(answer, ApprovalRefused):
+        if answer.code == "graph_version":
+            raise GraphVersionError(answer.detail)
+        return
+    if answer.standing == "won":
+        async with aclosing(_apply(event, state, conversation)) as payloads:
+            async for payload in payloads:
+                yield payload
 
 
-def judge(
-    known: Registered | None, decided: ApprovalDecided, verdict: Verdict, *, tenant: str, agent: Agent
-) -> tuple[RefusalCode, str] | None:
-    """Why a decision cannot count, or None. Order matters: what is not known to the sender is not told."""
-    if known is None:
-        return "unknown", "no such approval"
-    request = known.request
-    if decided.thread_id != request.thread_id:
-        return "mismatch", "the approval belongs to another thread"
-    if closed := _closed(known, verdict):
-        return closed
-    if decided.args_digest != request.args_digest:
-        return "mismatch", "the digest is not that of what waits"
-    if decided.decision not in request.allowed_decisions:
-        return "forbidden", f"allowed here: {', '.join(request.allowed_decisions)}"
-    if decided.decision == "edit":
-        problem = agent.check_edit(request, tool=decided.tool, arguments=decided.arguments, tenant=tenant)
-        if problem:
-            return "invalid_edit", f"{problem.code}: {problem.detail}"
-    if known.status == "pending" and request.graph_version != agent.graph_version:
-        return "graph_version", f"the thread was paused by graph {request.graph_version}"
-    return None
-
-
-async def _gone(tenant: str, known: Registered, agent: Agent) -> tuple[RefusalCode, str] | None:
-    """Look before a verdict is recorded: one for a thread that is lost would stand, and could never be applied."""
-    if known.status != "pending" or (await agent.status(ThreadRef(tenant, known.request.thread_id))).exists:
-        return None
-    return "thread_gone", "the thread has no checkpoint"
-
-
-def _closed(standing: Registered, verdict: Verdict) -> tuple[RefusalCode, str] | None:
-    """Whether something else stands. Our own verdict may be delivered again: then nothing is lost."""
-    if standing.status == "withdrawn":
-        return "stale", "the action is no longer wanted"
-    if standing.status == "expired":
-        return "expired", "nobody decided in time"
-    winner = standing.verdict
-    if winner is None or winner == verdict:
-        return None
-    same = (winner.decision, winner.arguments) == (verdict.decision, verdict.arguments)
-    return ("duplicate", "decided the same way before") if same else ("late", "decided otherwise before")
-
-
-async def _apply(
-    event: Event[ApprovalDecided], known: Registered, verdict: Verdict, conversation: Conversation
+async def handle_due(
+    event: Event[ApprovalDue], *, registry: ApprovalRegistry, conversation: Conversation, clock: Clock
 ) -> AsyncGenerator[Payload]:
-    request = known.request
-    yield ApprovalAccepted(
-        approval_id=request.approval_id,
-        thread_id=request.thread_id,
-        decision_id=verdict.decision_id,
-        decision=verdict.decision,
-        approver=verdict.approver,
-    )
+    """Remind, escalate or expire. An end that comes after a decision does nothing.
+
+    Raises:
+        TooEarlyError: By this worker's clock the moment has not come. Nothing was changed.
+        GraphVersionError: It has expired, and another build must tell the thread.
+    """
+    due, now = event.payload, clock.now()
+    moment = Moment(now, due.step, due.number)
+    while True:
+        known = await registry.find(event.tenant, due.approval_id)
+        if known is None or known.request.thread_id != due.thread_id:
+            return
+        state, told = timing.step(known, moment, now=now)
+        if state is known or await registry.store(state):
+            break
+    if told is None:
+        return
+    yield told
+    if isinstance(told, ApprovalExpired):
+        async with aclosing(_end(event, state, conversation)) as payloads:
+            async for payload in payloads:
+                yield payload
+
+
+class _Counting:
+    """One decision, and what it takes to judge it."""
+
+    def __init__(
+        self, event: Event[ApprovalDecided], agent: Agent, registry: ApprovalRegistry, verifier: Verifier, clock: Clock
+    ) -> None:
+        self._event = event
+        self._agent = agent
+        self._registry = registry
+        self._verifier = verifier
+        self._clock = clock
+
+    async def judge(self, known: ApprovalState) -> tuple[ApprovalState, Answer]:
+        """Judge by what stands, and begin again when something else was stored meanwhile. Returns what stands, and the answer."""
+        while True:
+            after, answer = await self._judge_once(known)
+            if after is known or await self._registry.store(after):
+                return after, answer
+            known = await self._registry.find(known.tenant, known.request.approval_id) or known
+
+    async def _judge_once(self, known: ApprovalState) -> tuple[ApprovalState, Answer]:
+        event, decided = self._event, self._event.payload
+        repeated = machine.repeated(known, event.id, decided)
+        if repeated is not None:
+            return known, repeated
+        try:
+            voter = self._voter(known)
+        except ForgedError as error:
+            return machine.refuse(known, event.id, decided, Refusal(error.answer_code, error.reason, str(error)))
+        stands = partial(self._verifier.stands, event.tenant)
+        ballot = Ballot(event.id, decided, voter, self._edit(known), stands)
+        after, answer = machine.vote(known, ballot, now=self._clock.now())
+        if known.status == "pending" and (isinstance(answer, ApprovalAccepted) or answer.code == "invalid_edit"):
+            obstacle = await self._obstacle(known)
+            if obstacle is not None:
+                # Not recorded: once the obstacle is gone the same decision may count.
+                return known, machine.refused(event.id, decided, obstacle)
+        return after, answer
+
+    def _voter(self, known: ApprovalState) -> Voter:
+        identity = self._verifier.verify(self._event.tenant, self._event.payload, tool=known.request.tool)
+        return Voter(identity.person, identity.roles, identity.key_id, identity.token_id)
+
+    def _edit(self, known: ApprovalState) -> Edit | BadEdit | None:
+        decided = self._event.payload
+        if decided.decision != "edit":
+            return None
+        judged = self._agent.judge_edit(known.request, tool=decided.tool, arguments=decided.arguments, tenant=self._event.tenant)
+        if isinstance(judged, EditProblem):
+            return BadEdit(judged.code, judged.detail)
+        terms = judged.judgement.terms if isinstance(judged.judgement, Ask) else None
+        return Edit(judged.args_digest, judged.arguments, terms)
+
+    async def _obstacle(self, known: ApprovalState) -> Refusal | None:
+        """Look before a verdict is recorded: one that this build cannot apply, or of a lost thread, would stand for ever."""
+        tenant, request = self._event.tenant, known.request
+        problem = self._agent.build_problem(request, tenant=tenant, decision=self._event.payload.decision)
+        if problem is not None:
+            return Refusal("graph_version", "", problem)
+        try:
+            exists = (await self._agent.status(ThreadRef(tenant, request.thread_id))).exists
+        except RejectedError as error:
+            if error.reason_code not in NOTHING_WAITS:
+                raise
+            exists = False  # lost in part is lost
+        return None if exists else Refusal("thread_gone", "", "the thread has no checkpoint")
+
+
+async def _apply(event: Event[ApprovalDecided], state: ApprovalState, conversation: Conversation) -> AsyncGenerator[Payload]:
+    """Resume the thread with the verdict that stands. One that cannot be applied is told too."""
+    request, verdict = state.request, state.verdict
+    if verdict is None:
+        raise ValueError("a decision won, and there is no verdict")
+    thread = ThreadRef(event.tenant, request.thread_id)
     try:
-        thread = ThreadRef(event.tenant, request.thread_id)
         async with aclosing(conversation.resume(thread, approval_id=request.approval_id, verdict=verdict)) as payloads:
             async for payload in payloads:
                 yield payload
-    except (StaleApprovalError, ThreadGoneError) as error:
-        yield _refused(event, ("thread_gone" if isinstance(error, ThreadGoneError) else "stale", str(error)), known)
     except GraphVersionError as error:
         # The verdict stands. Its dead letter can be replayed when a build that knows the thread runs again.
-        yield _refused(event, ("graph_version", str(error)), known)
+        yield machine.refused(event.id, event.payload, Refusal("graph_version", "", str(error)))
         raise
+    except RejectedError as error:
+        if error.reason_code not in NOTHING_WAITS:
+            raise
+        code = "thread_gone" if error.reason_code == "thread_gone" else "stale"
+        yield machine.refused(event.id, event.payload, Refusal(code, "", str(error)))
 
 
-def _verdict(event: Event[ApprovalDecided]) -> Verdict:
-    decided = event.payload
-    return Verdict(
-        decision_id=event.id,
-        decision=decided.decision,
-        approver=decided.approver,
-        arguments=decided.arguments if decided.decision == "edit" else None,
-        message=decided.message,
+async def _end(event: Event[ApprovalDue], state: ApprovalState, conversation: Conversation) -> AsyncGenerator[Payload]:
+    """Tell the thread that nobody decided in time: the call is rejected, or its query called off."""
+    request, verdict = state.request, state.verdict
+    thread = ThreadRef(event.tenant, request.thread_id)
+    run = (
+        conversation.cancel(thread, query_id=request.query_id)
+        if verdict is None
+        else conversation.resume(thread, approval_id=request.approval_id, verdict=verdict)
     )
+    try:
+        async with aclosing(run) as payloads:
+            async for payload in payloads:
+                yield payload
+    except RejectedError as error:
+        # Nothing waits for it any more: that it expired is told, and there is nobody else to tell.
+        if error.reason_code not in NOTHING_WAITS:
+            raise
 
 
-def _refused(event: Event[ApprovalDecided], refusal: tuple[RefusalCode, str], known: Registered | None) -> ApprovalRefused:
-    code, detail = refusal
-    return ApprovalRefused(
-        approval_id=event.payload.approval_id,
-        thread_id=event.payload.thread_id,
-        decision_id=event.id,
-        code=code,
-        detail=detail,
-        winner=known.verdict if known and code in {"duplicate", "late"} else None,
-    )
+def _unknown(known: ApprovalState | None) -> Refusal:
+    """What is not known to the sender is not told."""
+    if known is None:
+        return Refusal("unknown", "", "no such approval")
+    return Refusal("mismatch", "thread", "the approval belongs to another thread")

@@ -153,5 +153,7 @@ class Conversation:
                     await self.approvals.open(thread.tenant, [payload])
                 elif isinstance(payload, ApprovalWithdrawn):
                     with suppress(LookupError):  # long forgotten: nobody can decide it either
-                        await self.approvals.withdraw(thread.tenant, payload.approval_id)
+                        await self.approvals.withdraw(thread.tenant, payload.approval_id, payload.reason)
                 yield payload
+                if isinstance(payload, ApprovalRequested):
+                    await self.approvals.announced(thread.tenant, payload.approval_id)

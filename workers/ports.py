@@ -2,20 +2,16 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from datetime import datetime
+from typing import Protocol
 
+from topics.approval_state import ApprovalPage, ApprovalQuery, ApprovalState
+from topics.chain import Outcome
 from topics.events import (
-    ApprovalAccepted,
     ApprovalDecided,
-    ApprovalExecuted,
-    ApprovalExpired,
-    ApprovalRefused,
     ApprovalRequested,
     QueryAsked,
-    Verdict,
 )
-
-Outcome = ApprovalAccepted | ApprovalRefused | ApprovalExpired | ApprovalExecuted
 
 
 class Lease(Protocol):
@@ -38,35 +34,30 @@ class Leases(Protocol):
         ...
 
 
-class Registered(Protocol):
-    """An approval as the registry knows it. `status` is `pending` until a verdict, a withdrawal or the end of its time."""
-
-    @property
-    def tenant(self) -> str: ...
-    @property
-    def request(self) -> ApprovalRequested: ...
-    @property
-    def status(self) -> Literal["pending", "decided", "withdrawn", "expired"]: ...
-    @property
-    def verdict(self) -> Verdict | None: ...
-
-
 class ApprovalRegistry(Protocol):
-    """The requests that were made, and the one verdict of each."""
+    """The approvals as they stand. It keeps them and decides nothing: `flows/approvals/machine.py` does."""
 
     async def open(self, tenant: str, requests: Sequence[ApprovalRequested]) -> None:
         """Register requests before they are published. One that is known stays as it is. Durable on return."""
         ...
 
-    async def find(self, tenant: str, approval_id: str) -> Registered | None:
+    async def announced(self, tenant: str, approval_id: str) -> None:
+        """Remember that the broker has the request. Forgotten, it is published once more."""
+        ...
+
+    async def find(self, tenant: str, approval_id: str) -> ApprovalState | None:
         """One approval of this tenant; another tenant's is unknown."""
         ...
 
-    async def decide(self, tenant: str, approval_id: str, verdict: Verdict) -> Registered:
-        """Record the verdict if none stands yet. Returns what stands now: compare its `decision_id` to see who won."""
+    async def store(self, state: ApprovalState) -> bool:
+        """Replace the revision before this one. Durable on return. False when another is there: look again.
+
+        Raises:
+            LookupError: The tenant has no such approval.
+        """
         ...
 
-    async def withdraw(self, tenant: str, approval_id: str) -> Registered:
+    async def withdraw(self, tenant: str, approval_id: str, reason: str = "") -> ApprovalState:
         """Take a pending request back. Returns what stands now: a verdict that was first stays.
 
         Raises:
@@ -74,8 +65,19 @@ class ApprovalRegistry(Protocol):
         """
         ...
 
-    async def pending(self, tenant: str | None, *, limit: int) -> Sequence[Registered]:
+    async def pending(self, tenant: str | None, *, limit: int) -> Sequence[ApprovalState]:
         """Open approvals, oldest first."""
+        ...
+
+    async def search(self, query: ApprovalQuery) -> ApprovalPage:
+        """Open approvals that match, oldest first, a page at a time."""
+        ...
+
+    async def due(self, now: datetime, *, limit: int) -> Sequence[ApprovalState]:
+        """Open approvals about which something is to be done by now, soonest first.
+
+        Each is put off a little, so that it comes again, and not at once, if nothing comes of it.
+        """
         ...
 
 
@@ -127,7 +129,7 @@ class AuditChain(Protocol):
         """What an earlier attempt of a record gave a link and may not have published, in order."""
         ...
 
-    async def told(self, tenant: str, outcome: Outcome, *, cause: str) -> None:
+    async def told(self, tenant: str, outcome: Outcome) -> None:
         """The broker has it."""
         ...
 

@@ -221,7 +221,8 @@ def _is_the_same(known: ApprovalAccepted, decided: ApprovalDecided) -> bool:
 
 def _closed(state: ApprovalState, ballot: Ballot) -> Refusal | None:
     if state.status == "withdrawn":
-        return Refusal("stale", state.reason, "the action is no longer wanted")
+        # A reason of people is prose; what a program can act on is one word.
+        return Refusal("stale", state.reason if state.reason.isidentifier() else "", "the action is no longer wanted")
     if state.status == "expired":
         return Refusal("expired", "", "nobody decided in time")
     winner = state.verdict

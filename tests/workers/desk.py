@@ -7,12 +7,14 @@ from typing import Any
 
 from tests.fakes.agents import World
 from tests.fakes.approvals import MemoryApprovalRegistry
+from tests.fakes.clock import FakeClock
 from tests.fakes.held import MemoryHeldQueries
 from tests.fakes.leases import MemoryLeases
+from tests.fakes.verifier import TrustingVerifier
 from topics.envelope import Event
-from topics.events import ApprovalDecided, ApprovalRequested, Payload, QueryAsked, QueryCancelled
+from topics.events import ApprovalDecided, ApprovalDue, ApprovalRequested, Payload, QueryAsked, QueryCancelled
 from topics.records import RawRecord
-from workers.approvals import handle_decision
+from workers.approvals import handle_decision, handle_due
 from workers.conversation import Conversation
 from workers.query import handle_query
 
@@ -52,13 +54,24 @@ class Desk:
     registry: Any = field(default_factory=MemoryApprovalRegistry)
     held: Any = field(default_factory=MemoryHeldQueries)
     leases: Any = field(default_factory=MemoryLeases)
+    verifier: Any = field(default_factory=TrustingVerifier)
+    clock: FakeClock = field(default_factory=FakeClock)
     told: list[Payload] = field(default_factory=list)
 
     def payloads(self, one: Event[Any]) -> AsyncGenerator[Payload]:
         agent = self.world.agent()
         conversation = Conversation(agent, self.leases, self.registry, self.held)
         if isinstance(one.payload, ApprovalDecided):
-            return handle_decision(one, agent=agent, registry=self.registry, conversation=conversation)
+            return handle_decision(
+                one,
+                agent=agent,
+                registry=self.registry,
+                conversation=conversation,
+                verifier=self.verifier,
+                clock=self.clock,
+            )
+        if isinstance(one.payload, ApprovalDue):
+            return handle_due(one, registry=self.registry, conversation=conversation, clock=self.clock)
         return handle_query(one, conversation=conversation)
 
     async def handle(self, one: Event[Any]) -> list[Payload]:
