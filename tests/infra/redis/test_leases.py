@@ -112,7 +112,7 @@ async def leave_at_the_yield(leases: RedisLeases) -> None:
 
 
 async def test_a_holder_that_is_closed_ends_like_any_other_and_frees_the_thread(redis_client: Redis, redis_keys: Keys) -> None:
-    """P1: a handler waits at a yield while it holds its thread; when its output is not taken it is closed there, and only it ends."""
+    """P1: a handler holds its thread at a yield; when its output is not taken it is closed there, and only it ends."""
     with pytest.raises(OutageError):
         await leave_at_the_yield(RedisLeases(redis_client, lease_ms=5000, keys=redis_keys))
     assert await redis_client.get(redis_keys.lease("t1")) is None
