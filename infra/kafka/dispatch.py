@@ -1,9 +1,9 @@
 """Lanes to slots: which records start, when, and the task that each of them runs in."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-import anyio
 from anyio.abc import TaskGroup
 
 from infra.claims import Inbox
@@ -12,6 +12,7 @@ from infra.kafka.board import Board
 from infra.kafka.execution import Executor
 from infra.kafka.lanes import LaneTable
 from infra.kafka.routes import Route
+from infra.kafka.unit_tasks import UnitTasks
 from topics.errors import CrashLoopError
 
 LONGEST_NAP_S: Final = 1.0
@@ -43,17 +44,23 @@ class Dispatcher:
         self._ends = ends
         self._owner = owner
         self._tasks = tasks
+        self._units = UnitTasks()
         self._turn = list(board.routes)
         self._batch_since_s: dict[str, float] = {}
         self.running = 0
 
     async def run(self) -> None:
-        """Start what is ready, for ever."""
-        while True:
-            wake = self._board.wake
-            await self._start_ready()
-            with anyio.move_on_after(self._nap_s()):
+        """Start what is ready, for ever; at the end, end what was started."""
+        self._tasks.start_soon(self._units.watch)
+        try:
+            while True:
+                wake = self._board.wake
+                await self._start_ready()
+                alarm = asyncio.get_running_loop().call_later(self._nap_s(), wake.set)
                 await wake.wait()
+                alarm.cancel()
+        finally:
+            await self._units.close()
 
     async def _start_ready(self) -> None:
         while units := self._pick():
@@ -63,7 +70,7 @@ class Dispatcher:
             for work, count in zip(works, starts, strict=True):
                 work.starts = count
             for route, unit in units:
-                self._tasks.start_soon(self._execute, route, unit)
+                self._units.start(self._execute(route, unit), unit)
 
     def _write_starts(self, claim_ids: list[str]) -> Callable[[], Awaitable[Any]]:
         return lambda: self._inbox.start(claim_ids, owner=self._owner)
@@ -117,14 +124,12 @@ class Dispatcher:
     async def _execute(self, route: Route, unit: list[Work]) -> None:
         outcomes: dict[Work, Exception | None] = {work: refusal for work in unit if (refusal := self._refusal(work))}
         healthy = [work for work in unit if work not in outcomes and work.starts and work.assignment.live]
-        with anyio.CancelScope() as scope:
-            for work in unit:
-                work.scope = scope
-            if healthy:
-                outcomes |= await self._executor.run(route, healthy)
+        if healthy:
+            outcomes |= await self._executor.run(route, healthy)
         self.running -= 1
+        if self._units.closing:
+            return
         for work in unit:
-            work.scope = None
             if not work.starts:
                 self._ends.skip(work)
             elif work in outcomes:

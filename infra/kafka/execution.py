@@ -1,6 +1,7 @@
 """Run one handler for one unit of work, and publish what it yields."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -69,6 +70,19 @@ class Outbox:
         self._unacknowledged.clear()
 
 
+@dataclass(slots=True)
+class Attempt:
+    """One run of a handler. It ends by itself, by its time limit, or because we stop it."""
+
+    scope: anyio.CancelScope
+    stopped: bool = False
+
+    def cancel(self) -> None:
+        """Stop it: that is nobody's failure, and no outcome."""
+        self.stopped = True
+        self.scope.cancel()
+
+
 @dataclass(frozen=True, slots=True)
 class Executor:
     """Runs handlers within a time bound and reports how each record of a unit ended: None, or what was raised."""
@@ -80,20 +94,31 @@ class Executor:
     timeout_s: float
 
     async def run(self, route: Route, works: Sequence[Work]) -> dict[Work, Exception | None]:
-        """Handle one unit. Only a cancellation that we asked for leaves as an exception."""
-        if route.handler is not None:
-            return {works[0]: await self._guard(lambda: self._run_one(route.handler, works[0]))}
+        """Handle one unit. No outcome when it was stopped by `cancel` of its works' scope; a caller's cancellation passes."""
+        # One scope for the time limit and for our wish to stop: scopes are what a record costs most.
+        attempt = Attempt(anyio.CancelScope(deadline=anyio.current_time() + self.timeout_s))
         outcomes: dict[Work, Exception | None] = {}
-        error = await self._guard(lambda: self._run_batch(route.batch_handler, works, outcomes))
+        for work in works:
+            work.scope = attempt
+        try:
+            if route.handler is not None:
+                error = await self._guard(attempt, self._run_one(route.handler, works[0]))
+            else:
+                error = await self._guard(attempt, self._run_batch(route.batch_handler, works, outcomes))
+        finally:
+            for work in works:
+                work.scope = None
+        if attempt.stopped and attempt.scope.cancelled_caught:
+            return {}
         return {work: outcomes.get(work, error) for work in works}
 
-    async def _guard(self, attempt: Callable[[], Awaitable[None]]) -> Exception | None:
+    async def _guard(self, attempt: Attempt, run: Coroutine[Any, Any, None]) -> Exception | None:
         try:
-            with anyio.fail_after(self.timeout_s):
-                await attempt()
+            with attempt.scope:
+                await run
         except TimeoutError:
-            return TimedOutError(f"the handler took longer than {self.timeout_s:g} s")
-        except anyio.get_cancelled_exc_class() as error:
+            return self._took_too_long()
+        except asyncio.CancelledError as error:
             if anyio.current_effective_deadline() == float("-inf"):
                 raise
             # A scope inside the handler leaked: that is the handler's failure, not our wish to stop.
@@ -102,7 +127,10 @@ class Executor:
             return leaked
         except Exception as error:  # noqa: BLE001 -- the runtime decides every error's fate
             return error
-        return None
+        return self._took_too_long() if attempt.scope.cancelled_caught else None
+
+    def _took_too_long(self) -> TimedOutError:
+        return TimedOutError(f"the handler took longer than {self.timeout_s:g} s")
 
     async def _run_one(self, handler: Handler | None, work: Work) -> None:
         if handler is None or work.event is None:
@@ -134,5 +162,5 @@ class Executor:
     def _outbox(self, work: Work) -> Outbox:
         if work.event is None:
             raise ValueError("a record that was not understood has no handler")
-        event = with_attempt(work.event, work.starts)
+        event = work.event if work.event.attempt == work.starts else with_attempt(work.event, work.starts)
         return Outbox(work, event, self.publisher, self.catalogue, self.clock, self.source)

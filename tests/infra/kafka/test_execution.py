@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Awaitable
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from infra.clock import SystemClock
@@ -12,7 +13,7 @@ from infra.kafka.execution import Executor
 from infra.kafka.routes import Route
 from topics.catalogue import QUERIES, Catalogue
 from topics.envelope import Event, decode
-from topics.errors import OutageError
+from topics.errors import OutageError, TimedOutError
 from topics.events import AnswerCompleted, AnswerDelta, Payload
 from topics.records import OutboundRecord, RawRecord
 
@@ -43,7 +44,11 @@ class Slow:
 
 
 def work() -> Work:
-    return Work(RECORD, Assignment("queries", 0, 1), decode(RECORD, catalogue=Catalogue()))
+    return Work(RECORD, Assignment("queries", 0, 1), decode(RECORD, catalogue=Catalogue()), starts=1)
+
+
+def executor(*, timeout_s: float) -> Executor:
+    return Executor(Slow(), Catalogue(), SystemClock(), "test", timeout_s)
 
 
 @pytest.mark.parametrize("error", [None, OutageError("no broker")])
@@ -73,3 +78,62 @@ async def test_a_handler_waits_for_the_broker_behind_everything_but_a_piece_of_a
         publisher.let_go.set()
     assert steps == ["behind the piece", *([] if error else ["behind the answer"])]
     assert list(outcomes.values()) == [error]
+
+
+async def sleeps(_: Event[Any]) -> AsyncGenerator[Payload]:
+    await anyio.sleep_forever()
+    yield ENDING
+
+
+async def test_a_handler_that_takes_too_long_has_failed():
+    one = work()
+    outcomes = await executor(timeout_s=0.01).run(Route(QUERIES, sleeps), [one])
+    assert isinstance(outcomes[one], TimedOutError)
+    assert one.scope is None
+
+
+async def test_a_handler_that_we_stop_has_no_outcome():
+    """It is handed back, and spends no attempt."""
+    one, outcomes = work(), dict[Work, Exception | None]()
+    ended = anyio.Event()
+
+    async def run() -> None:
+        outcomes.update(await executor(timeout_s=5.0).run(Route(QUERIES, sleeps), [one]))
+        ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        with anyio.fail_after(5):
+            while one.scope is None:
+                await anyio.lowlevel.checkpoint()
+            one.scope.cancel()
+            await ended.wait()
+    assert outcomes == {}
+    assert one.scope is None
+
+
+async def test_a_handler_that_hears_of_its_end_too_late_has_its_outcome():
+    async def finishes(_: Event[Any]) -> AsyncGenerator[Payload]:
+        one.scope.cancel()
+        return
+        yield
+
+    one = work()
+    assert await executor(timeout_s=5.0).run(Route(QUERIES, finishes), [one]) == {one: None}
+
+
+async def test_a_cancellation_of_the_caller_passes():
+    one = work()
+    with anyio.move_on_after(0.01) as scope:
+        await executor(timeout_s=5.0).run(Route(QUERIES, sleeps), [one])
+    assert scope.cancelled_caught
+    assert one.scope is None
+
+
+async def test_a_timeout_of_something_inside_a_handler_is_one_that_may_be_tried_again():
+    async def times_out(_: Event[Any]) -> AsyncGenerator[Payload]:
+        raise TimeoutError
+        yield
+
+    one = work()
+    assert isinstance((await executor(timeout_s=5.0).run(Route(QUERIES, times_out), [one]))[one], TimedOutError)
