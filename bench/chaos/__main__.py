@@ -6,7 +6,6 @@ The last line is one JSON object. Exit code 1 when an invariant broke, or a cont
 
 import argparse
 import json
-import logging
 import shutil
 import sys
 import time
@@ -17,7 +16,6 @@ from tempfile import mkdtemp
 from typing import Final
 
 import anyio
-import structlog
 
 from bench import rig
 from bench.chaos import report, schedule
@@ -28,6 +26,7 @@ from bench.chaos.spec import OURS
 from bench.chaos.verdict import Control, Procedure, Verdict
 from bench.chaos.world import open_world
 from infra.local.apache_kafka import apache_kafka_missing
+from infra.telemetry import configure_logging
 from topics.errors import SluiceError
 
 SEEDS: Final = 3
@@ -130,7 +129,7 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--kills", type=int, default=60)
     options = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    configure_logging("error")
     if missing := apache_kafka_missing():
         sys.exit(f"chaos: {missing}")
     try:
