@@ -29,7 +29,7 @@ export UV_SYSTEM_CERTS ?= 1
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench race clean
+.PHONY: help setup demo test check format bench race chaos clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -59,6 +59,9 @@ bench: $(RIVALS) ## Measure, and print the table of figures.
 
 race: $(READY) ## Race contradictory decisions on paused threads (SHORT=1: 40 of them), beside plain LangGraph.
 	@$(BIN)/python -m bench.race $(if $(SHORT),--short) $(ARGS)
+
+chaos: $(RIVALS) ## Kill, freeze and cut off workers on Apache Kafka (SHORT=1: some minutes), beside engines that lack a guard.
+	@$(BIN)/python -m bench.chaos $(if $(SHORT),--short) $(ARGS)
 
 clean: ## Remove what the targets made in this folder.
 	rm -rf .venv .uv .sluice .pytest_cache .ruff_cache .hypothesis .import_linter_cache
