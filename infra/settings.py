@@ -72,6 +72,7 @@ class Settings(BaseSettings):
     back_office_url: HttpUrl = "http://localhost:8001"
     toolset: str = "retail"
     toolsets: dict[str, str] = Field(default_factory=dict, description="tenant -> toolset, where it is not the default one")
+    approver_key: Path | None = None  # a private key, for `sluice approvals` alone: no worker opens it
     policy_file: Path | None = None  # who must say yes to what (TOML); without one, each tool's own word and no signatures
 
     http_port: int = Field(default=0, ge=0, le=65_535)  # of /livez, /readyz and /metrics; 0: nothing is served

@@ -4,7 +4,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -42,7 +42,9 @@ from infra.redis.positions import RedisPositionMemory
 from infra.redis.search import RedisArticleIndex
 from infra.settings import Settings
 from topics.catalogue import ARTICLES, DEAD_LETTERS, DECISIONS, QUERIES, TICKETS, TIMERS, Catalogue
+from topics.envelope import encode
 from topics.errors import ConfigError
+from topics.events import ApprovalDue
 from workers.approvals import handle_decision, handle_due
 from workers.audit import audit_chain
 from workers.audited import audited
@@ -51,6 +53,7 @@ from workers.endpoints import serve_endpoints
 from workers.ingestion import handle_article, handle_tickets
 from workers.policy import load_policy
 from workers.query import handle_query
+from workers.scheduler import Scheduler
 from workers.toolsets import load_toolset
 
 WORKERS: Final = ("ingestion", "query", "approvals")
@@ -117,6 +120,8 @@ async def run_workers(settings: Settings, names: Sequence[str]) -> None:
                 tasks.start_soon(
                     partial(serve_endpoints, settings, runtimes, redis=parts.redis, keys=parts.keys, ledger=parts.ledger)
                 )
+            if "approvals" in names:
+                tasks.start_soon(_scheduler(parts).run)
             async with anyio.create_task_group() as running:
                 for runtime in runtimes:
                     running.start_soon(runtime.run)
@@ -135,8 +140,6 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
         load_toolset(name)
     keys, clock = Keys(settings.redis_prefix), SystemClock()
     loaded = load_policy(settings)
-    for warning in loaded.warnings:
-        _log.warning("policy", why=warning)
     async with AsyncExitStack() as stack:
         redis = connect(settings.redis_url, timeout_s=10.0, max_connections=settings.redis_connections)
         stack.push_async_callback(redis.aclose)
@@ -175,6 +178,8 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
         approvals = RedisApprovalRegistry(redis, keys=keys)
         await approvals.prepare()
         broker = await stack.enter_async_context(event_broker(settings.kafka(), client_id=settings.group_prefix))
+        for warning in loaded.warnings:
+            _log.warning("policy", why=warning)  # after the checks: a start that fails says one sentence
         yield Parts(
             settings=settings,
             agent=agent,
@@ -231,6 +236,17 @@ def _runtime(parts: Parts, name: str, routes: tuple[Route, ...]) -> Runtime:
         clock=clock,
         config=config,
     )
+
+
+def _scheduler(parts: Parts) -> Scheduler:
+    catalogue, clock = Catalogue(parts.settings.topic_prefix), SystemClock()
+
+    async def publish(tenant: str, due: ApprovalDue) -> Awaitable[Any]:
+        # One source for all workers: it is part of what makes two events the same.
+        record = encode(due, catalogue=catalogue, tenant=tenant, source="sluice/approvals", now=clock.now(), ordinal="0")
+        return await parts.publisher.send(record)
+
+    return Scheduler(parts.approvals, publish, clock)
 
 
 async def _stop_on_signal(runtimes: Sequence[Runtime]) -> None:

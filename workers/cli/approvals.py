@@ -1,79 +1,99 @@
-"""`sluice approvals`: what waits for a person, and saying yes or no."""
+"""`sluice approvals`: what waits for a person, and saying yes or no with a key."""
 
 import getpass
-import json
-import secrets
-from collections.abc import AsyncGenerator, Sequence
+import re
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Final
 
-import anyio
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from infra.redis.approvals import RedisApprovalRegistry, Registered
+from infra.identity.signing import add_to_set, new_key, write_private
+from infra.redis.approvals import RedisApprovalRegistry
 from infra.redis.client import connect
 from infra.redis.keys import Keys
 from infra.settings import Settings, load_settings
-from topics.catalogue import OUTCOMES
-from topics.errors import ConfigError, RejectedError, TimedOutError
-from topics.events import ApprovalAccepted, ApprovalDecided, ApprovalExecuted, ApprovalRefused, ApprovalRequested, Decision
-from workers.cli import output
+from topics.approval_state import ApprovalQuery, ApprovalState
+from topics.errors import ConfigError, RejectedError
+from topics.events import ApprovalDecided, Decision
+from workers.cli import inbox, output
+from workers.cli.approver import approver_of
+from workers.cli.decisions import publish_and_tell
 from workers.cli.output import JsonOption
-from workers.client import Client, open_client
+from workers.client import open_client
 
 app = typer.Typer(help="See what waits for a person, and decide.", no_args_is_help=True)
 
 ApprovalId = Annotated[str, typer.Argument(help="The approval's id, from `sluice approvals list`.")]
 Tenant = Annotated[str, typer.Option(help="Whose approval it is.")]
-Approver = Annotated[str | None, typer.Option("--as", help="Who decides; your user name when left out.")]
+Key = Annotated[Path | None, typer.Option("--key", help="Your private key; SLUICE_APPROVER_KEY when left out.")]
+Token = Annotated[str | None, typer.Option("--token", help="A signature that was made elsewhere, for exactly this decision.")]
 
-OUTCOME_WITHIN_S = 60.0
-EXECUTED_WITHIN_S = 20.0
+_AGE: Final = re.compile(r"(\d+)([smhd])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+MIN_PREFIX: Final = 8
 
 
 @app.command("list")
 def list_(
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    tool: Annotated[str | None, typer.Option(help="Only calls of this tool.")] = None,
+    older_than: Annotated[str | None, typer.Option(help="Only what has waited so long: 90s, 30m, 2h, 1d.")] = None,
+    min_amount: Annotated[int | None, typer.Option(help="Only from this amount on, in minor units.")] = None,
+    max_amount: Annotated[int | None, typer.Option(help="Only up to this amount, in minor units.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
+    page: Annotated[str | None, typer.Option(help="Go on where a list ended; it says how.")] = None,
     *,
     as_json: JsonOption = False,
 ) -> None:
     """List what waits, oldest first."""
 
     async def show() -> None:
+        age_s = None if older_than is None else _seconds(older_than)
+        query = ApprovalQuery(tenant, tool, age_s, min_amount, max_amount, limit, _cursor(page))
         async with _registry(load_settings()) as registry:
-            waiting = await registry.pending(tenant, limit=limit)
+            found = await registry.search(query)
         if as_json:
-            output.print_json([_plain(one) for one in waiting])
-        elif not waiting:
+            output.print_json([inbox.plain(one) for one in found.approvals])
+        elif not found.approvals:
             output.console.print("Nothing waits for a person.")
         else:
-            output.print_table(("approval", "tenant", "thread", "tool", "arguments"), [_row(one) for one in waiting])
+            output.print_table(inbox.COLUMNS, [inbox.row(one) for one in found.approvals])
+        if found.cursor and not as_json:
+            output.print_plain(f"There are more: the same command with --page {found.cursor}", style="dim")
 
     output.run(show, as_json=as_json)
 
 
 @app.command()
 def show(approval_id: ApprovalId, tenant: Tenant, *, as_json: JsonOption = False) -> None:
-    """Show one approval, to the byte."""
+    """Show one approval, to the byte: what will be done, who must say yes, and how it stands."""
 
     async def tell() -> None:
         async with _registry(load_settings()) as registry:
             found = await _find(registry, tenant, approval_id)
         if as_json:
-            output.print_json(_plain(found))
+            output.print_json(inbox.plain(found))
         else:
-            output.console.print_json(json.dumps(_plain(found)))
+            output.print_table(("what", "value"), [fact for fact in inbox.facts(found) if fact[1]])
 
     output.run(tell, as_json=as_json)
 
 
 @app.command()
-def approve(approval_id: ApprovalId, tenant: Tenant, approver: Approver = None, *, as_json: JsonOption = False) -> None:
+def approve(
+    approval_id: ApprovalId,
+    tenant: Tenant,
+    digest: Annotated[str | None, typer.Option(help="Of an edit that somebody proposed; its beginning is enough.")] = None,
+    key: Key = None,
+    token: Token = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
     """Say yes to exactly what is shown."""
-    _decide(approval_id, tenant, "approve", approver, as_json=as_json)
+    _decide(approval_id, tenant, "approve", key, token, digest=digest, as_json=as_json)
 
 
 @app.command()
@@ -81,7 +101,9 @@ def edit(
     approval_id: ApprovalId,
     tenant: Tenant,
     arguments: Annotated[str, typer.Option(help="The whole arguments as they shall be, as JSON.")],
-    approver: Approver = None,
+    message: Annotated[str | None, typer.Option(help="Why; the agent reads it.")] = None,
+    key: Key = None,
+    token: Token = None,
     *,
     as_json: JsonOption = False,
 ) -> None:
@@ -90,7 +112,7 @@ def edit(
         edited = TypeAdapter(dict[str, Any]).validate_json(arguments)
     except ValidationError:
         output.fail(ConfigError("--arguments must be a JSON object"), as_json=as_json)
-    _decide(approval_id, tenant, "edit", approver, arguments=edited, as_json=as_json)
+    _decide(approval_id, tenant, "edit", key, token, arguments=edited, message=message, as_json=as_json)
 
 
 @app.command()
@@ -98,12 +120,13 @@ def reject(
     approval_id: ApprovalId,
     tenant: Tenant,
     message: Annotated[str | None, typer.Option(help="Why; the agent reads it.")] = None,
-    approver: Approver = None,
+    key: Key = None,
+    token: Token = None,
     *,
     as_json: JsonOption = False,
 ) -> None:
     """Say no."""
-    _decide(approval_id, tenant, "reject", approver, message=message, as_json=as_json)
+    _decide(approval_id, tenant, "reject", key, token, message=message, as_json=as_json)
 
 
 @app.command()
@@ -111,116 +134,96 @@ def respond(
     approval_id: ApprovalId,
     tenant: Tenant,
     message: Annotated[str, typer.Option(help="What the agent gets to read instead of a result.")],
-    approver: Approver = None,
+    key: Key = None,
+    token: Token = None,
     *,
     as_json: JsonOption = False,
 ) -> None:
     """Answer in the tool's place; nothing runs."""
-    _decide(approval_id, tenant, "respond", approver, message=message, as_json=as_json)
+    _decide(approval_id, tenant, "respond", key, token, message=message, as_json=as_json)
+
+
+@app.command()
+def keygen(
+    person: Annotated[str, typer.Option(help="Whose key it is: the name that approvals will show.")],
+    out: Annotated[Path, typer.Option(help="Where the private key goes; only you can read it, and it is never overwritten.")],
+    role: Annotated[list[str] | None, typer.Option(help="A role of theirs; may be given several times.")] = None,
+    add_to: Annotated[Path | None, typer.Option(help="A tenant's key set: the public key is added to it.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key to decide with, and print what belongs into the tenant's key set."""
+
+    async def make() -> None:
+        key = new_key(person, tuple(role or ()))
+        write_private(out, key)
+        if add_to is not None:
+            add_to_set(add_to, key)
+        output.print_json(key.entry)
+        if not as_json:
+            where = f"is in {add_to} now" if add_to else "belongs into the `keys` of the tenant's key set"
+            output.errors.print(f"The private key is in {out}. The public one, above, {where}.", soft_wrap=True)
+
+    output.run(make, as_json=as_json)
 
 
 def _decide(
     approval_id: str,
     tenant: str,
     decision: Decision,
-    approver: str | None,
+    key_file: Path | None,
+    token: str | None,
     *,
+    digest: str | None = None,
     arguments: dict[str, Any] | None = None,
     message: str | None = None,
     as_json: bool,
 ) -> None:
     async def send() -> None:
         settings = load_settings()
+        approver = approver_of(settings, tenant=tenant, key_file=key_file, token=token)
         async with _registry(settings) as registry:
-            request = (await _find(registry, tenant, approval_id)).request
+            found = await _find(registry, tenant, approval_id)
+        request = found.request
         decided = ApprovalDecided(
             approval_id=approval_id,
             thread_id=request.thread_id,
             decision=decision,
-            args_digest=request.args_digest,
-            approver=approver or getpass.getuser(),
+            args_digest=_digest(found, digest),
+            approver=approver.name,
             arguments=arguments,
             message=message,
         )
+        if approver.is_unsigned and not as_json:
+            output.errors.print(f"unsigned, as {approver.name}: it counts only where the tenant's policy says so", soft_wrap=True)
+        signed = approver.signed(decided, tenant=tenant, tool=request.tool)
         async with open_client(settings, source=f"sluice-cli/{getpass.getuser()}") as client:
-            await _publish_and_tell(client, decided, request, tenant=tenant, as_json=as_json)
+            await publish_and_tell(client, signed, request, tenant=tenant, as_json=as_json)
 
     output.run(send, as_json=as_json)
 
 
-@dataclass(slots=True)
-class _Outcome:
-    """What came of a decision so far."""
-
-    accepted: ApprovalAccepted | None = None
-    refused: ApprovalRefused | None = None
-    executed: ApprovalExecuted | None = None
-
-    def take(self, payload: Any, *, approval_id: str, decision_id: str) -> bool:
-        """Take note of an event. False when it is about something else."""
-        match payload:
-            case ApprovalExecuted() if payload.approval_id == approval_id:
-                self.executed = payload
-            case ApprovalAccepted() if payload.decision_id == decision_id:
-                self.accepted = payload
-            case ApprovalRefused() if payload.decision_id == decision_id:
-                self.refused = payload
-            case _:
-                return False
-        return True
-
-    def as_dict(self) -> dict[str, Any]:
-        """What is known, plain."""
-        told = {"accepted": self.accepted, "refused": self.refused, "executed": self.executed}
-        return {name: payload.model_dump(mode="json") for name, payload in told.items() if payload is not None}
+def _digest(found: ApprovalState, wanted: str | None) -> str:
+    """The digest of what is decided on: the call as it was ordered, or the edit that is named."""
+    if wanted is None:
+        return found.request.args_digest
+    known = [one.digest for one in (found.original, *found.amendments) if one.digest.startswith(wanted)]
+    if len(known) != 1 or len(wanted) < MIN_PREFIX:
+        raise RejectedError(f"no one thing that waits has a digest that begins with {wanted!r}", code="mismatch")
+    return known[0]
 
 
-async def _publish_and_tell(
-    client: Client, decided: ApprovalDecided, request: ApprovalRequested, *, tenant: str, as_json: bool
-) -> None:
-    """Publish a decision, and show what comes of it.
-
-    Raises:
-        RejectedError: It did not count.
-        TimedOutError: It was published, and nothing came of it in time.
-    """
-    outcome, decision_id = _Outcome(), secrets.token_hex(12)
-    with anyio.move_on_after(OUTCOME_WITHIN_S) as waiting:
-        async with client.watch([OUTCOMES]) as events:
-            await client.publish(decided, tenant=tenant, event_id=decision_id)
-            async for event in events:
-                is_ours = outcome.take(event.payload, approval_id=decided.approval_id, decision_id=decision_id)
-                if outcome.refused or outcome.executed:
-                    break
-                if is_ours:
-                    if not as_json:
-                        output.print_plain(f"{decided.decision} accepted for {request.tool}")
-                    if decided.decision in {"reject", "respond"}:
-                        break
-                    # What runs may first wait for the other calls of its turn to be decided.
-                    waiting.deadline = anyio.current_time() + EXECUTED_WITHIN_S
-    _tell(outcome, request, as_json=as_json)
+def _seconds(age: str) -> float:
+    found = _AGE.fullmatch(age)
+    if found is None:
+        raise ConfigError("--older-than wants a number and s, m, h or d: 90s, 30m, 2h, 1d")
+    return float(found.group(1)) * _SECONDS[found.group(2)]
 
 
-def _tell(outcome: _Outcome, request: ApprovalRequested, *, as_json: bool) -> None:
-    error: RejectedError | TimedOutError | None = None
-    if outcome.refused is not None:
-        error = RejectedError(
-            f"the decision did not count: {outcome.refused.code}. {outcome.refused.detail}", code=outcome.refused.code
-        )
-    elif outcome.accepted is None and outcome.executed is None:
-        error = TimedOutError(
-            f"published, but no outcome within {OUTCOME_WITHIN_S:g} s: is an approvals worker running? It will be answered on "
-            "approvals.outcomes"
-        )
-    if error is not None:
-        if as_json and outcome.refused is not None:
-            output.fail_with(outcome.as_dict(), error)
-        raise error
-    if as_json:
-        output.print_json(outcome.as_dict())
-    elif outcome.executed is not None:
-        output.print_plain(f"{request.tool}: {outcome.executed.status}")
+def _cursor(page: str | None) -> str | None:
+    if page is not None and not page.isdecimal():
+        raise ConfigError("--page wants what the list before said")
+    return page
 
 
 @asynccontextmanager
@@ -232,18 +235,8 @@ async def _registry(settings: Settings) -> AsyncGenerator[RedisApprovalRegistry]
         await redis.aclose()
 
 
-async def _find(registry: RedisApprovalRegistry, tenant: str, approval_id: str) -> Registered:
+async def _find(registry: RedisApprovalRegistry, tenant: str, approval_id: str) -> ApprovalState:
     found = await registry.find(tenant, approval_id)
     if found is None:
         raise RejectedError(f"tenant {tenant} has no approval {approval_id}", code="unknown")
     return found
-
-
-def _plain(one: Registered) -> dict[str, Any]:
-    verdict = one.verdict.model_dump(mode="json") if one.verdict else None
-    return {"tenant": one.tenant, "status": one.status, "verdict": verdict, **one.request.model_dump(mode="json")}
-
-
-def _row(one: Registered) -> Sequence[object]:
-    request = one.request
-    return request.approval_id, one.tenant, request.thread_id, request.tool, json.dumps(request.arguments, ensure_ascii=False)

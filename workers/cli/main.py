@@ -40,7 +40,9 @@ COMMANDS: Final = {
     "publish": Place("workers.cli.messages", "publish", "Publish events to an input topic."),
     "ask": Place("workers.cli.messages", "ask", "Ask the agent and stream its answer."),
     "approvals": Place("workers.cli.approvals", "app", "See what waits for a person, and decide."),
+    "audit": Place("workers.cli.audit", "app", "Prove what became of every decision, and export it."),
     "dead": Place("workers.cli.dead", "app", "Look into dead letters, send them back, or discard them."),
+    "offsets": Place("workers.cli.offsets", "app", "See where the consumer groups stand, and set where they go on."),
     "doctor": Place("workers.cli.doctor", "doctor", "Check settings, Kafka, topics, Redis, the model and the toolsets."),
     "asyncapi": Place("workers.cli.contract", "asyncapi", "Print the AsyncAPI document of every topic."),
 }

@@ -23,7 +23,7 @@ from topics.events import (
     ApprovalRequested,
     Payload,
 )
-from workers.cli import approvals, messages
+from workers.cli import decisions, messages
 from workers.client import Client
 
 REQUEST = ApprovalRequested(
@@ -133,13 +133,13 @@ async def told(client: Replying, decision: str = "approve", *, as_json: bool = T
         {"approval_id": "a1", "thread_id": "t", "decision": decision, "args_digest": "d", "approver": "kim"}
     )
     with anyio.fail_after(5):
-        await approvals._publish_and_tell(cast("Client", client), decided, REQUEST, tenant="acme", as_json=as_json)
+        await decisions.publish_and_tell(cast("Client", client), decided, REQUEST, tenant="acme", as_json=as_json)
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OUTCOME_WITHIN_S", "EXECUTED_WITHIN_S"):
-        monkeypatch.setattr(approvals, name, 0.05)
+        monkeypatch.setattr(decisions, name, 0.05)
 
 
 @pytest.mark.parametrize(

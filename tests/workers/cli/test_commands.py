@@ -99,6 +99,8 @@ QUESTION = ("publish", "queries", "--tenant", "acme", "--data", '{"thread_id":"t
 WITH_KAFKA: list[tuple[str, ...]] = [
     ("topics", "plan"),
     ("topics", "apply"),
+    ("audit", "verify"),
+    ("audit", "export"),
     ("dead", "list"),
     ("dead", "show", "x"),
     ("dead", "replay", "x"),
@@ -110,6 +112,7 @@ WITH_REDIS: list[tuple[str, ...]] = [
     ("approvals", "list"),
     ("approvals", "show", "x", "--tenant", "acme"),
     ("approvals", "approve", "x", "--tenant", "acme"),
+    ("approvals", "list", "--tool", "refund", "--min-amount", "1"),
 ]
 
 
@@ -222,6 +225,7 @@ def test_the_doctor_names_everything_that_is_wrong_at_once(sluice: Sluice):
     assert {one["check"]: one["ok"] for one in said.json} == {
         "topics": False,
         "redis": False,
+        "policy": True,
         "model": False,
         "embeddings": False,
         "toolsets": True,
