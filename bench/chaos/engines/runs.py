@@ -1,6 +1,6 @@
 """Short disturbances that bring out one fault each, every time: they wait for the moment, and do not hope for it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import anyio
@@ -37,7 +37,10 @@ async def woken_zombie(world: World, seed: int, *, inputs: int = 24) -> Verdict:
     await world.start_workers(2)
     await world.publish([Task(f"q{number}", f"k{number}", "write", work_ms=6000) for number in range(inputs)])
     victim = await worker_at_work(world, at_least=AT_WORK)
-    await _until_overtaken(world, world.freeze(victim).incarnation)
+    incarnation = world.members[victim].incarnation
+    await _until_facts(world, lambda facts: len(granted_to(facts, incarnation)) >= AT_WORK)
+    world.freeze(victim)
+    await _until_facts(world, lambda facts: len(overtaken(facts, incarnation)) >= AT_WORK)
     world.thaw(victim)
     await world.quiesce(within_s=60.0, quiet_s=QUIET_S)
     verdict = Verdict("P2", world.engine, seed)
@@ -69,15 +72,19 @@ async def worker_at_work(world: World, *, at_least: int) -> str:
             await anyio.sleep(LOOK_EVERY_S)
 
 
-async def _until_overtaken(world: World, frozen: str) -> None:
-    """Until somebody else has been granted threads of a frozen worker; without that there is no zombie."""
+async def _until_facts(world: World, condition: Callable[[list[Fact]], bool]) -> None:
+    """Until the ledger says so. A moment that does not come leaves nothing to show, and fails the run."""
     with anyio.fail_after(30.0):
-        while len(overtaken(read(world.ledger_dir), frozen)) < AT_WORK:  # noqa: ASYNC110 -- what is awaited happens in files
+        while not condition(read(world.ledger_dir)):  # noqa: ASYNC110 -- what is awaited happens in files
             await anyio.sleep(LOOK_EVERY_S)
 
 
-def overtaken(facts: Iterable[Fact], frozen: str) -> set[str]:
+def granted_to(facts: Iterable[Fact], who: str) -> dict[str, int]:
+    """Event id -> the fence under which a worker was granted its thread. Pure."""
+    return {fact.event_id: fact.fence for fact in facts if isinstance(fact, Granted) and fact.who == who}
+
+
+def overtaken(facts: Sequence[Fact], who: str) -> set[str]:
     """Events whose thread a worker was granted, and somebody else after it. Pure."""
-    granted = [fact for fact in facts if isinstance(fact, Granted)]
-    fences = {one.event_id: one.fence for one in granted if one.who == frozen}
-    return {one.event_id for one in granted if one.fence > fences.get(one.event_id, one.fence)}
+    fences = granted_to(facts, who)
+    return {fact.event_id for fact in facts if isinstance(fact, Granted) and fact.fence > fences.get(fact.event_id, fact.fence)}

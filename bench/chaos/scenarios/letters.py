@@ -10,6 +10,7 @@ from topics.catalogue import DEAD_LETTERS
 from topics.records import Headers, OutboundRecord, RawRecord
 
 CASE = "x-case"
+EVENT_ID = "ce_id"
 
 Bytes = tuple[bytes | None, bytes | None, Headers]
 
@@ -28,6 +29,13 @@ def altered(sent: Sequence[OutboundRecord], letters: Iterable[RawRecord]) -> lis
         for one in sent
         if (count := found[_bytes_of(one.key, one.value, one.headers)]) != 1
     ]
+
+
+def not_exactly_one(sent: Sequence[OutboundRecord], letters: Iterable[RawRecord]) -> list[str]:
+    """I13: each record that was sent has exactly one dead letter; records are told apart by their CloudEvents id."""
+    found = Counter(header_text(one.headers, EVENT_ID) for one in letters)
+    counts = {name: found[name] for one in sent if (name := header_text(one.headers, EVENT_ID))}
+    return [f"{name} has {count} dead letters" for name, count in counts.items() if count != 1]
 
 
 def wrong_reasons(expected: dict[str, str], letters: Iterable[RawRecord]) -> list[str]:

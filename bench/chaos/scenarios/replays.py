@@ -1,0 +1,124 @@
+"""P15: dead letters go back by the real command: cut off by SIGKILL, run by two at once, run again, and in vain."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import anyio
+
+from bench.chaos.basics import conclude
+from bench.chaos.facts import Performed
+from bench.chaos.inputs import Task
+from bench.chaos.verdict import Verdict
+from bench.chaos.world import LOOK_EVERY_S, World
+from infra.settings import ENDPOINTS_FILE, load_settings
+from topics.catalogue import QUERIES
+from workers import dead_letters
+from workers.dead_letters import MAX_REPLAYS, DeadLetter
+from workers.operations import Operations
+
+MENDED: Final = "unavailable"
+HOPELESS: Final = "chaos_reject"
+CUT_OFF_AFTER: Final = 5
+RATE_PER_S: Final = 4
+SEEN_WITHIN_S: Final = 60.0
+
+
+async def replays(world: World, seed: int, *, mended: int = 24, hopeless: int = 4) -> Verdict:
+    """P15: of some dead letters the cause is mended, of others it never is."""
+    world.settings |= {"max_failures": 1}
+    await world.start_workers(2)
+    tasks = [Task(f"m{number}", f"m{number}", "write", work_ms=50, fails=1) for number in range(mended)]
+    tasks += [Task(f"h{number}", f"h{number}", "none", work_ms=10, does="reject") for number in range(hopeless)]
+    await world.publish(tasks)
+    desk = Desk(world)
+    await desk.until(lambda letters: len(letters) == len(tasks))
+    inputs_end = await world.cluster.ends(world.catalogue.name(QUERIES))
+
+    await desk.cut_off(MENDED)
+    await desk.twice_at_once(MENDED)
+    await world.until(mended, within_s=SEEN_WITHIN_S)
+    again = await desk.replay(MENDED)
+    copies = await desk.on_replay_topic()
+    for count in range(1, MAX_REPLAYS + 1):
+        await desk.replay(HOPELESS)
+        await desk.until(lambda letters, count=count: _replays_of(letters, HOPELESS) == [count] * hopeless)
+    refused = await desk.replay(HOPELESS)
+
+    verdict = Verdict("P15", world.engine, seed)
+    account = await conclude(world, verdict, "I1", "I2", "I4", "I5", within_s=60.0)
+    done = {one.event_id for one in account.of(Performed) if one.applied}
+    verdict.add("I14", [f"{task.event_id} was replayed and not done" for task in tasks if task.fails and task.event_id not in done])
+    verdict.add("I14", [f"a replay of what had gone back sent {again} again"] if again else [])
+    verdict.add("I14", [f"a letter was replayed beyond its limit: {refused}"] if refused else [])
+    others = await world.cluster.ends(world.catalogue.name(QUERIES))
+    verdict.add("I14", [f"other groups saw replays on the input: {inputs_end} became {others}"] if others != inputs_end else [])
+    verdict.add("vacuous", [] if copies > mended else ["no dead letter went back twice, so that nothing shows that one counts"])
+    verdict.figures |= {"replayed": mended, "copies_sent": copies}
+    return verdict
+
+
+def _replays_of(letters: list[DeadLetter], reason: str) -> list[int]:
+    return [letter.replays for letter in letters if letter.reason == reason]
+
+
+class Desk:
+    """An operator at the command line, with a look at the topics."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        folder = world.folder / ".sluice"
+        folder.mkdir()
+        servers, prefix = world.servers, world.catalogue.prefix
+        known = {"kafka_bootstrap": servers.kafka.bootstrap, "redis_url": servers.redis_url, "topic_prefix": prefix}
+        (folder / ENDPOINTS_FILE).write_text(json.dumps(known))
+        self._operations = Operations(load_settings(data_dir=folder), operator="chaos")
+
+    async def letters(self) -> list[DeadLetter]:
+        """All there are, in any state."""
+        return dead_letters.select(await self._operations.load(), dead_letters.Filter(), states=dead_letters.STATES)
+
+    async def until(self, condition: Callable[[list[DeadLetter]], bool]) -> None:
+        """Wait for the dead letters to be so.
+
+        Raises:
+            TimeoutError: They never were.
+        """
+        with anyio.fail_after(SEEN_WITHIN_S):
+            while not condition(await self.letters()):  # noqa: ASYNC110 -- what is awaited happens on a topic
+                await anyio.sleep(LOOK_EVERY_S * 5)
+
+    async def replay(self, reason: str) -> int:
+        """`sluice dead replay`. Returns how many went back."""
+        found = await anyio.run_process(self._command(reason, 1000), cwd=self._world.folder, check=False)
+        told: dict[str, Any] = json.loads(found.stdout)
+        return len(told.get("replayed", []))
+
+    async def twice_at_once(self, reason: str) -> None:
+        """Two operators who do not know of each other."""
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(self.replay, reason)
+
+    async def cut_off(self, reason: str) -> None:
+        """A slow replay that is killed in the middle."""
+        async with await anyio.open_process(
+            self._command(reason, RATE_PER_S), cwd=self._world.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                with anyio.fail_after(SEEN_WITHIN_S):
+                    while await self.on_replay_topic() < CUT_OFF_AFTER:  # noqa: ASYNC110 -- what is awaited happens on a topic
+                        await anyio.sleep(LOOK_EVERY_S)
+            finally:
+                with suppress(ProcessLookupError):
+                    process.kill()
+
+    async def on_replay_topic(self) -> int:
+        """How many records have gone back."""
+        return sum((await self._world.cluster.ends(self._world.catalogue.replay_name(QUERIES))).values())
+
+    def _command(self, reason: str, rate_per_s: int) -> list[str]:
+        return [sys.executable, "-m", "workers", "dead", "replay", "--reason", reason, "--rate", str(rate_per_s), "--json"]
