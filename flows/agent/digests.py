@@ -30,10 +30,18 @@ def canonical(value: Any) -> bytes:
         raise UndigestableError("a number is out of range") from error
 
 
-def approval_id_for(thread: ThreadRef, *, message_id: str, index: int, tool: str, arguments: dict[str, Any]) -> str:
-    """The id of one call: the same call of the same stored message has it on every re-run."""
+def approval_id_for(thread: ThreadRef, *, message_id: str, tool: str, arguments: dict[str, Any], asking: int = 0) -> str:
+    """The id of one asking about one call: the same call of the same stored message has it on every re-run.
+
+    `message_id` is that of the call's answer, one for each place of a call in a message.
+    """
     action = hashlib.sha256(canonical({"tool": tool, "arguments": arguments})).hexdigest()
-    return event_id_for(cause=thread.checkpoint_id, event_type="approval", ordinal=f"{message_id}\n{index}\n{action}")
+    return event_id_for(cause=thread.checkpoint_id, event_type="approval", ordinal=f"{message_id}\n{asking}\n{action}")
+
+
+def doubt_id_for(thread: ThreadRef, *, effect_key: str, attempt: int, asking: int = 0) -> str:
+    """The id of one asking about an effect that is in doubt after its `attempt`-th try."""
+    return event_id_for(cause=thread.checkpoint_id, event_type="approval.in_doubt", ordinal=f"{effect_key}\n{attempt}\n{asking}")
 
 
 def args_digest_for(thread: ThreadRef, *, approval_id: str, tool: str, arguments: dict[str, Any], policy_version: str) -> str:
@@ -51,6 +59,11 @@ def args_digest_for(thread: ThreadRef, *, approval_id: str, tool: str, arguments
 def effect_key_for(approval_id: str, digest: str) -> str:
     """The idempotency key of an effect: one for each approved action, whoever runs it again."""
     return hashlib.sha256(f"{approval_id}\n{digest}".encode()).hexdigest()
+
+
+def ledger_key_for(effect_key: str, attempt: int) -> str:
+    """Where the ledger keeps one try of an effect. Later tries have a claim of their own, under the same idempotency key."""
+    return effect_key if attempt == 0 else hashlib.sha256(f"{effect_key}\n{attempt}".encode()).hexdigest()
 
 
 def short_id(text: str) -> str:

@@ -9,7 +9,7 @@ import anyio
 from langchain_core.messages import ToolMessage
 from langgraph.runtime import Runtime
 
-from flows.agent import calls, digests, gate, search
+from flows.agent import calls, digests, plan, search
 from flows.agent.parts import AgentParts
 from flows.agent.state import Call, ExecutedRecord, RunContext, Source, ThreadRef
 from flows.agent.tools import Arguments, Tool, ToolContext, ToolRefusedError
@@ -19,7 +19,7 @@ from topics.text import clean_text
 TOOL_FAILED: Final = "The tool failed. Whether it did anything is unknown."
 READ_FAILED: Final = "The tool failed."
 NOT_AS_APPROVED: Final = "Not run: the call is not what was approved."
-IN_DOUBT: Final = "The outcome is unknown: an earlier try was cut off. It was not tried again; a person must check what happened."
+IN_DOUBT: Final = "The outcome is unknown: an earlier try was cut off. It was not tried again; a person is asked what happened."
 CUT: Final = "\n(The rest was cut off.)"
 
 Lookup = Callable[[ToolContext], Awaitable[str | None]]
@@ -62,7 +62,11 @@ class Execute:
         if tool is None or not self._is_as_approved(call, run.thread):
             return _update([(call, Ran(NOT_AS_APPROVED, "not_run"))])
         arguments = calls.parse_arguments(tool, call["arguments"])
-        key = None if tool.effect == "READ" else digests.effect_key_for(call["approval_id"], call["args_digest"])
+        key = (
+            None
+            if tool.effect == "READ"
+            else call["effect_key"] or digests.effect_key_for(call["approval_id"], call["args_digest"])
+        )
         context = ToolContext(
             tenant=run.thread.tenant,
             user_id=call["requester"],
@@ -71,10 +75,13 @@ class Execute:
             retriever=self.parts.retriever,
         )
         if key is None:
-            ran = await self._run(tool, context, arguments)
-        else:
-            ran = await self._run_once(tool, context, arguments, key=key, run=run)
-        return _update([(call, ran)])
+            return _update([(call, await self._run(tool, context, arguments))])
+        ran = await self._run_once(tool, context, arguments, call=call, key=key, run=run)
+        if ran.status != "in_doubt":
+            return _update([(call, ran)])
+        # The call stays without an answer: people are asked in a step of their own, with no effect beside them.
+        told = {call["approval_id"]: plan.executed(call, status="in_doubt", result=ran.text)} if call["asked"] else {}
+        return {"doubts": {call["call_id"]: {**call, "effect_key": key, "told": None}}, "executed": told}
 
     async def search(self, state: dict[str, Any], runtime: Runtime[RunContext]) -> dict[str, Any]:
         """Run all searches of one turn, and number their passages through.
@@ -105,20 +112,35 @@ class Execute:
         )
         return digest == call["args_digest"]
 
-    async def _run_once(self, tool: Tool, context: ToolContext, arguments: Arguments, *, key: str, run: RunContext) -> Ran:
-        ledger = self.parts.ledger
-        claim = await ledger.begin(key, thread=run.thread.checkpoint_id, fence=run.fence)
+    async def _run_once(
+        self, tool: Tool, context: ToolContext, arguments: Arguments, *, call: Call, key: str, run: RunContext
+    ) -> Ran:
+        attempt, told = call["attempt"], call["told"]
+        if attempt and (landed := await self._landed(key, attempt - 1, run)) is not None:
+            return landed
+        ledger_key = digests.ledger_key_for(key, attempt)
+        claim = await self.parts.ledger.begin(ledger_key, thread=run.thread.checkpoint_id, fence=run.fence)
         if claim.state == "done":
             return Ran(claim.result or "", "ok" if claim.ok else "error")
+        if told is not None:
+            return await self._record(ledger_key, Ran(told))
         if claim.state == "in_doubt" and tool.effect == "IRREVERSIBLE":
             if tool.lookup is None:
                 return Ran(IN_DOUBT, "in_doubt")
             found = await self._find(tool.lookup, tool, context)
             if found is not None:
-                await ledger.finish(key, result=found.text, ok=found.status == "ok")
-                return found
-        ran = await self._run(tool, context, arguments)
-        await ledger.finish(key, result=ran.text, ok=ran.status == "ok")
+                return await self._record(ledger_key, found)
+        return await self._record(ledger_key, await self._run(tool, context, arguments))
+
+    async def _landed(self, key: str, attempt: int, run: RunContext) -> Ran | None:
+        """What an earlier try came to, if its worker could record it after all."""
+        claim = await self.parts.ledger.begin(
+            digests.ledger_key_for(key, attempt), thread=run.thread.checkpoint_id, fence=run.fence
+        )
+        return Ran(claim.result or "", "ok" if claim.ok else "error") if claim.state == "done" else None
+
+    async def _record(self, ledger_key: str, ran: Ran) -> Ran:
+        await self.parts.ledger.finish(ledger_key, result=ran.text, ok=ran.status == "ok")
         return ran
 
     async def _find(self, lookup: Lookup, tool: Tool, context: ToolContext) -> Ran | None:
@@ -161,14 +183,14 @@ async def _in_time(work: Awaitable[_T], timeout_s: float) -> _T:
 def _update(results: list[tuple[Call, Ran]]) -> dict[str, Any]:
     messages = [_message(call, ran) for call, ran in results]
     executed: dict[str, ExecutedRecord] = {
-        call["approval_id"]: gate.executed(call, status=ran.status, result=ran.text) for call, ran in results if call["asked"]
+        call["approval_id"]: plan.executed(call, status=ran.status, result=ran.text) for call, ran in results if call["asked"]
     }
     return {"messages": messages, "executed": executed}
 
 
 def _message(call: Call, ran: Ran) -> ToolMessage:
     if not call["edited"]:
-        return gate.answer(call, text=ran.text, ok=ran.status == "ok")
+        return plan.answer(call, text=ran.text, ok=ran.status == "ok")
     shown = digests.canonical(call["arguments"]).decode()
     notice = f"A person edited the arguments of this call to {shown}. This is what ran; do not repeat the original call."
-    return gate.answer(call, text=f"{notice}\n{ran.text}", ok=ran.status == "ok")
+    return plan.answer(call, text=f"{notice}\n{ran.text}", ok=ran.status == "ok")

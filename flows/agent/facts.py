@@ -4,11 +4,12 @@ from typing import Final
 
 from flows.agent import search
 from flows.agent.graph import Snapshot, Waiting
-from flows.agent.state import PastQuery, past_query
+from flows.agent.state import WITHDRAWN, PastQuery, past_query
 from topics import events
 from topics.events import Payload
 
 ANSWERS: Final = ("answered", "unanswerable")
+_GIVES_UP: Final[tuple[events.OnNewMessage, ...]] = ("hold", "revise", "cancel")
 
 
 def query_of(snapshot: Snapshot, query_id: str | None = None) -> PastQuery | None:
@@ -23,6 +24,24 @@ def query_of(snapshot: Snapshot, query_id: str | None = None) -> PastQuery | Non
 def requests_of(snapshot: Snapshot) -> tuple[events.ApprovalRequested, ...]:
     """Every call that waits for a person."""
     return tuple(_request(waiting) for waiting in snapshot.waiting)
+
+
+def on_new_message(snapshot: Snapshot) -> events.OnNewMessage:
+    """What a new message does to a thread that waits.
+
+    Of the rules of all its calls that wait, or that were decided and have not run, the one that gives up least: holding gives
+    up nothing, revising keeps what was wanted before the model, cancelling keeps nothing.
+    """
+    rules = {request.terms.on_new_message for request in requests_of(snapshot)}
+    if not rules:
+        return "hold"
+    done, query_id = snapshot.state.get("executed", {}), snapshot.state.get("query_id")
+    decided = {
+        record["on_new_message"]
+        for approval_id, record in snapshot.state.get("decisions", {}).items()
+        if record["query_id"] == query_id and approval_id not in done and record["decision"] not in WITHDRAWN
+    }
+    return next(rule for rule in _GIVES_UP if rule in rules or rule in decided)
 
 
 def _request(waiting: Waiting) -> events.ApprovalRequested:

@@ -19,6 +19,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, StateSnapshot
 
+from flows.agent import schema
 from flows.agent.execute import Execute
 from flows.agent.gate import Gate
 from flows.agent.model_turn import ModelTurn
@@ -27,6 +28,9 @@ from flows.agent.state import AgentState, RunContext, ThreadRef
 from topics.errors import ConfigError
 
 GRAPH_REVISION: Final = "1"
+# Versions of earlier builds whose paused threads this build resumes as they are: what it added has a default where it is read.
+# A version gets here together with a stored thread of that build that a test resumes.
+RESUMES: Final[tuple[str, ...]] = ()
 NODES: Final = ("model", "gate", "dispatch", "execute", "search", "repair")
 STEPS_PER_MODEL_CALL: Final = 4
 
@@ -63,7 +67,9 @@ class AgentGraph:
         Raises:
             ConfigError: This LangGraph cannot resume strictly.
         """
-        self.version = f"{GRAPH_REVISION}-{hashlib.sha256(','.join(sorted(NODES)).encode()).hexdigest()[:8]}"
+        shape = schema.describe_graph(NODES, AgentState)
+        self.version = f"{GRAPH_REVISION}-{hashlib.sha256(shape.encode()).hexdigest()[:8]}"
+        self.resumable = frozenset({self.version, *RESUMES})
         self._strict_key = strict_resume_key()
         self._recursion_limit = STEPS_PER_MODEL_CALL * parts.limits.max_model_calls_per_query + STEPS_PER_MODEL_CALL
         gate, execute = Gate(parts, self.version), Execute(parts)

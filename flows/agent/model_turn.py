@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 
 from flows import history, prompts, streaming
-from flows.agent import gate, search, written
+from flows.agent import decided, search, written
 from flows.agent.parts import AgentParts
 from flows.agent.state import AgentState, OutcomeRecord, RunContext
 from flows.agent.tools import Tool, Toolset
@@ -37,8 +37,10 @@ class ModelTurn:
             UnavailableError: The model gave nothing that can be used. Nothing was stored.
         """
         messages = state["messages"]
-        if gate.is_cancelled(state):
-            return self._end(state, code="cancelled", text="")
+        if (off := decided.called_off(state)) is not None:
+            return self._end(state, code=decided.ending_code(off), text="")
+        if decided.open_doubts(state):
+            return {}  # people are asked first, on the way out of this node
         if found_nothing(messages):
             return self._end(state, code="unanswerable", text=prompts.UNANSWERABLE)
         if state["model_calls"] >= self.parts.limits.max_model_calls_per_query:

@@ -8,7 +8,7 @@ from langchain_core.language_models import BaseChatModel
 from flows.agent import search
 from flows.agent.tools import Tool, Toolset
 from flows.approvals.policy import ApprovalPolicy, Policy
-from flows.ports import EffectLedger, Retriever, ToolService
+from flows.ports import Clock, EffectLedger, Retriever, ToolService
 from topics.errors import ConfigError
 
 
@@ -32,6 +32,7 @@ class AgentParts:
     service: ToolService
     retriever: Retriever
     ledger: EffectLedger
+    clock: Clock
     policy: Policy = field(default_factory=ApprovalPolicy)
     limits: AgentLimits = field(default_factory=AgentLimits)
 

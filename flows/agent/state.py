@@ -12,6 +12,14 @@ from langgraph.graph.message import add_messages
 
 from flows.agent.flights import Flights
 
+# What takes the place of a person's decision: the asker called it off, nobody decided in time, the customer wrote again, and the
+# policy changed, so that it is asked again. Only an approval whose time ended is not told as withdrawn: it is told as expired.
+CANCEL: Final = "cancel"
+EXPIRED: Final = "expired"
+REVISED: Final = "revised"
+AGAIN: Final = "again"
+WITHDRAWN: Final = frozenset({CANCEL, REVISED, AGAIN})
+
 KEPT_DECISIONS: Final = 100
 KEPT_QUERY_IDS: Final = 200
 KEPT_QUERIES: Final = 3
@@ -40,7 +48,11 @@ class RunContext:
 
 
 class Call(TypedDict):
-    """One tool call on its way through the graph."""
+    """One tool call on its way through the graph.
+
+    `attempt` counts the tries that a person ordered after an effect was left in doubt, and `effect_key` is the idempotency key
+    that all of them share; None: it follows from approval and digest. `told` is what a person said came of it.
+    """
 
     approval_id: str
     call_id: str
@@ -52,10 +64,13 @@ class Call(TypedDict):
     requester: str | None
     asked: bool
     edited: bool
+    effect_key: str | None
+    attempt: int
+    told: str | None
 
 
 class DecisionRecord(TypedDict):
-    """A verdict, and the call it was about. `decision` is `cancel` when the query was called off instead."""
+    """A verdict, and the call it was about. `decision` may be one of the words above instead of a person's."""
 
     query_id: str
     tool: str
@@ -66,6 +81,7 @@ class DecisionRecord(TypedDict):
     approver: str
     edited_arguments: dict[str, Any] | None
     message: str | None
+    on_new_message: str
 
 
 class ExecutedRecord(TypedDict):
@@ -119,13 +135,21 @@ def merge_executed(old: dict[str, ExecutedRecord] | None, new: dict[str, Execute
     return {} if new is None else {**(old or {}), **new}
 
 
+def merge_doubts(old: dict[str, Call] | None, new: dict[str, Call] | None) -> dict[str, Call]:
+    """Add effects in doubt; None, from a new query's input, starts again."""
+    return {} if new is None else {**(old or {}), **new}
+
+
 def merge_sources(old: list[Source] | None, new: list[Source] | None) -> list[Source]:
     """Add passages; None, from a new query's input, starts again."""
     return [] if new is None else [*(old or []), *new]
 
 
 class AgentState(TypedDict):
-    """A thread. `decisions` and the `past_` fields outlive a query; the fields below `user_id` are reset by the next one."""
+    """A thread. `decisions` and the `past_` fields outlive a query; the fields below `user_id` are reset by the next one.
+
+    `asking` counts how often the open calls were asked about anew; `doubts` are calls whose effect is in doubt, by call id.
+    """
 
     messages: Annotated[list[AnyMessage], add_messages]
     decisions: Annotated[dict[str, DecisionRecord], merge_decisions]
@@ -136,6 +160,8 @@ class AgentState(TypedDict):
     user_id: str | None
     query_id: str
     model_calls: int
+    asking: int
+    doubts: Annotated[dict[str, Call], merge_doubts]
     sources: Annotated[list[Source], merge_sources]
     executed: Annotated[dict[str, ExecutedRecord], merge_executed]
     outcome: OutcomeRecord | None
@@ -149,7 +175,7 @@ def past_query(state: AgentState) -> PastQuery:
         "withdrawn": {
             approval_id: decision["message"] or ""
             for approval_id, decision in state.get("decisions", {}).items()
-            if decision["decision"] == "cancel" and decision["query_id"] == state.get("query_id")
+            if decision["decision"] in WITHDRAWN and decision["query_id"] == state.get("query_id")
         },
         "executed": state.get("executed", {}),
         "sources": state.get("sources", []),
@@ -173,8 +199,10 @@ def next_query(
         "user_id": user_id,
         "query_id": message.id or "",
         "model_calls": 0,
+        "asking": 0,
         "outcome": None,
-        # None tells the two reducers to start again.
+        # None tells the reducers to start again.
+        "doubts": None,
         "sources": None,
         "executed": None,
     }

@@ -6,23 +6,24 @@ Callers hold the thread's lease. Every fact is read from what is saved after a r
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessageChunk, HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from flows import streaming
-from flows.agent import calls, digests, facts, gate
+from flows.agent import decided, facts, judging
 from flows.agent.graph import AgentGraph, Snapshot, Waiting
+from flows.agent.judging import EditProblem, JudgedEdit
 from flows.agent.parts import AgentLimits, AgentParts
-from flows.agent.state import RunContext, ThreadRef, next_query
+from flows.agent.state import AGAIN, CANCEL, EXPIRED, REVISED, RunContext, ThreadRef, next_query
 from flows.agent.tools import Toolset
-from flows.approvals.policy import Allow, ApprovalPolicy, Ask, Deny, Policy
+from flows.approvals.policy import ApprovalPolicy, Ask, Policy
 from flows.ports import Clock, EffectLedger, Retriever, ToolService
 from flows.streaming import AnswerStream
 from topics.errors import RejectedError
-from topics.events import AnswerHeld, ApprovalRequested, Payload, Verdict
+from topics.events import AnswerHeld, ApprovalRequested, OnNewMessage, Payload, Verdict
 from topics.text import clean_json, clean_text
 
 __all__ = [
@@ -36,9 +37,6 @@ __all__ = [
     "ThreadRef",
     "ThreadStatus",
 ]
-
-
-_RUNS: Final = ("approve", "edit")
 
 
 class StaleApprovalError(RejectedError):
@@ -61,30 +59,17 @@ class GraphVersionError(RejectedError):
 
 @dataclass(frozen=True, slots=True)
 class ThreadStatus:
-    """A thread from outside. `open_step`: a run was cut off and must be continued first."""
+    """A thread from outside. `open_step`: a run was cut off and must be continued first.
+
+    `on_new_message` is the rule for a new message while the thread waits: of several, the one that gives up least.
+    """
 
     exists: bool
     pending: tuple[ApprovalRequested, ...] = ()
+    on_new_message: OnNewMessage = "hold"
     open_step: bool = False
     query_id: str | None = None
     graph_version: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EditProblem:
-    """Why an edit cannot count. The detail quotes no value."""
-
-    code: Literal["edit_changes_tool", "unknown_tool", "invalid_arguments", "denied", "needs_other_approver"]
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedEdit:
-    """An edit that may count: arguments as they would run, the digest to echo, and what the policy says of them."""
-
-    arguments: dict[str, Any]
-    args_digest: str
-    judgement: Allow | Ask
 
 
 class Agent:
@@ -114,6 +99,7 @@ class Agent:
             service=service,
             retriever=retriever,
             ledger=ledger,
+            clock=clock,
             policy=policy or ApprovalPolicy(),
             limits=limits or AgentLimits(),
         )
@@ -121,7 +107,9 @@ class Agent:
         self._graph = AgentGraph(self._parts, checkpointer)
         self.graph_version = self._graph.version
 
-    async def ask(self, thread: ThreadRef, *, query_id: str, text: str, user_id: str | None, fence: int) -> AsyncGenerator[Payload]:
+    async def ask(
+        self, thread: ThreadRef, *, query_id: str, text: str, user_id: str | None, fence: int, tell_set_aside: bool = True
+    ) -> AsyncGenerator[Payload]:
         """Run a query, or continue it, or tell what became of it.
 
         A query that is over and was followed by others yields nothing. On a thread that waits for approvals another query
@@ -129,6 +117,8 @@ class Agent:
 
         Args:
             fence: Of the thread's lease. It grows with each grant, and with it the attempt numbers.
+            tell_set_aside: Whether the end of a query that a newer message set aside is told first. The message that did
+                it may have died before it was told, and then nobody else would.
 
         Raises:
             RetryableError: A dependency failed. What was done is saved; the same call continues it.
@@ -154,6 +144,9 @@ class Agent:
             return
         if before.open_step:
             raise RuntimeError("a continued thread still has an open step")  # new input would drop what its tasks wrote
+        if tell_set_aside and before.exists and decided.wrote_again(before.state):
+            for payload in self._facts(before, self._stream(before, context, reopened="retry")):
+                yield payload
         message = HumanMessage(clean_text(text), id=query_id)
         step = next_query(before.state, message=message, thread=thread, user_id=user_id, graph_version=self.graph_version)
         stream = AnswerStream(
@@ -198,34 +191,84 @@ class Agent:
             async for payload in payloads:
                 yield payload
 
-    async def cancel(self, thread: ThreadRef, *, query_id: str | None, reason: str, fence: int) -> AsyncGenerator[Payload]:
+    async def cancel(
+        self, thread: ThreadRef, *, query_id: str | None, reason: str, fence: int, expired: str | None = None
+    ) -> AsyncGenerator[Payload]:
         """Call a waiting query off: withdraw its requests, run none of its calls, and end it as `cancelled`.
 
-        A query that does not wait, or that is another than the one named, yields nothing. None names the last one.
+        A query that does not wait, or that is another than the one named, yields nothing; one that was called off before tells
+        so again. None names the last one.
+
+        Args:
+            expired: The approval whose time ended, if that is why: it is told as expired and not as withdrawn.
 
         Raises:
             GraphVersionError: Another build paused it. Nothing was changed.
         """
         context = RunContext(thread, fence)
         before = await self._graph.snapshot(thread)
-        if not before.exists or query_id not in (None, before.state.get("query_id")):
+        if not before.exists:
+            return
+        if query_id not in (None, before.state.get("query_id")):
+            for payload in self._cancelled_before(before, context, query_id):
+                yield payload
             return
         if before.open_step:
             async with aclosing(self._continue(before, context)) as payloads:
                 async for payload in payloads:
                     yield payload
             before = await self._graph.snapshot(thread)
-        stream = self._stream(before, context, reopened="retry")
-        outcome = before.state.get("outcome")
-        if outcome is not None and outcome["code"] == "cancelled":
-            for payload in self._facts(before, stream):
+        for payload in self._cancelled_before(before, context, before.state.get("query_id")):
+            yield payload
+        answers = {
+            waiting.interrupt_id: _instead(EXPIRED if waiting.request["approval_id"] == expired else CANCEL, reason)
+            for waiting in before.waiting
+        }
+        async with aclosing(self._answer(before, context, answers)) as payloads:
+            async for payload in payloads:
                 yield payload
-        if not before.waiting:
-            return
-        self._check_version(before)
-        called_off = {"decision_id": "", "decision": gate.CANCEL, "approver": "", "message": clean_text(reason)}
-        answers = {waiting.interrupt_id: called_off for waiting in before.waiting}
-        async with aclosing(self._run(self._graph.resume(answers, context), thread, stream)) as payloads:
+
+    async def set_aside(self, thread: ThreadRef, *, rule: Literal["cancel", "revise"], fence: int) -> AsyncGenerator[Payload]:
+        """End a waiting query because the customer wrote again: `cancelled`, or `superseded` where the rule is to revise.
+
+        Either way its requests are withdrawn and none of its calls runs. After `revise` the model is told that it may call
+        again what the new message still wants, and the next request of the tool names the one it supersedes.
+
+        Raises:
+            GraphVersionError: Another build paused it. Nothing was changed.
+        """
+        before = await self._graph.snapshot(thread)
+        word = _instead(CANCEL, decided.NEW_MESSAGE) if rule == "cancel" else _instead(REVISED, decided.SUPERSEDED)
+        answers = {waiting.interrupt_id: word for waiting in before.waiting}
+        async with aclosing(self._answer(before, RunContext(thread, fence), answers)) as payloads:
+            async for payload in payloads:
+                yield payload
+
+    async def ask_again(self, thread: ThreadRef, *, fence: int) -> AsyncGenerator[Payload]:
+        """Put requests of an older policy to the one of now: they are withdrawn, and asked again, run or denied as it says.
+
+        Where none is older, only what is known is told again, and nothing changes.
+
+        Raises:
+            GraphVersionError: Another build paused it. Nothing was changed.
+        """
+        context = RunContext(thread, fence)
+        before = await self._graph.snapshot(thread)
+        if before.open_step:
+            async with aclosing(self._continue(before, context)) as payloads:
+                async for payload in payloads:
+                    yield payload
+            before = await self._graph.snapshot(thread)
+        version = self.policy_version(thread.tenant)
+        answers = {
+            waiting.interrupt_id: _instead(AGAIN, decided.POLICY_CHANGED)
+            for waiting in before.waiting
+            if waiting.request["policy_version"] != version
+        }
+        if not answers:
+            for payload in self._facts(before, self._stream(before, context, reopened="retry")):
+                yield payload
+        async with aclosing(self._answer(before, context, answers)) as payloads:
             async for payload in payloads:
                 yield payload
 
@@ -237,6 +280,7 @@ class Agent:
         return ThreadStatus(
             exists=True,
             pending=facts.requests_of(snapshot),
+            on_new_message=facts.on_new_message(snapshot),
             open_step=snapshot.open_step,
             query_id=snapshot.state.get("query_id"),
             graph_version=snapshot.state.get("graph_version"),
@@ -246,45 +290,20 @@ class Agent:
         """The version of the tenant's policy: what was decided under another one does not count."""
         return self._parts.policy.version_of(tenant)
 
+    def resumes(self, graph_version: str | None) -> bool:
+        """Whether this build can go on with a thread that a build of this version paused."""
+        return graph_version in self._graph.resumable
+
     def build_problem(self, request: ApprovalRequested, *, tenant: str, decision: str) -> str | None:
         """Why this build cannot do what was decided, or None. What it cannot do stays decidable by the build that asked."""
-        if request.graph_version != self.graph_version:
-            return f"the thread was paused by graph {request.graph_version}"
-        if decision not in _RUNS:
-            return None
-        tool = self._parts.tool(tenant, request.tool)
-        if tool is None:
-            return "this build has no such tool"
-        try:
-            unchanged = calls.plain_arguments(tool, request.arguments) == request.arguments
-        except calls.InvalidArgumentsError:
-            unchanged = False
-        return None if unchanged else "the tool takes other arguments in this build"
+        graphs = self._graph.resumable
+        return judging.build_problem(self._parts, request, tenant=tenant, decision=decision, graphs=graphs)
 
     def judge_edit(
         self, request: ApprovalRequested, *, tool: str | None, arguments: dict[str, Any] | None, tenant: str
     ) -> JudgedEdit | EditProblem:
-        """Read and judge an edit before it may count: same tool, valid arguments, and the policy's word on the edited call."""
-        if tool is not None and tool != request.tool:
-            return EditProblem("edit_changes_tool", "an edit cannot change the tool")
-        known = self._parts.tool(tenant, request.tool)
-        if known is None:
-            return EditProblem("unknown_tool", "the tenant no longer has this tool")
-        try:
-            edited = calls.plain_arguments(known, clean_json(arguments))
-        except calls.InvalidArgumentsError as error:
-            return EditProblem("invalid_arguments", str(error))
-        judgement = self._parts.policy.verdict_on(known, edited, tenant=tenant, requester=request.requester)
-        if isinstance(judgement, Deny):
-            return EditProblem("denied", judgement.reason[: calls.MAX_PROBLEM_CHARS])
-        digest = digests.args_digest_for(
-            ThreadRef(tenant, request.thread_id),
-            approval_id=request.approval_id,
-            tool=request.tool,
-            arguments=edited,
-            policy_version=self.policy_version(tenant),
-        )
-        return JudgedEdit(edited, digest, judgement)
+        """Read and judge an edit before it may count."""
+        return judging.judge_edit(self._parts, request, tool=tool, arguments=arguments, tenant=tenant)
 
     def check_edit(
         self, request: ApprovalRequested, *, tool: str | None, arguments: dict[str, Any] | None, tenant: str
@@ -304,6 +323,21 @@ class Agent:
         async with aclosing(self._run(self._graph.run(None, context), context.thread, stream)) as payloads:
             async for payload in payloads:
                 yield payload
+
+    async def _answer(self, before: Snapshot, context: RunContext, answers: dict[str, dict[str, Any]]) -> AsyncGenerator[Payload]:
+        """Answer interrupts with something else than a person's decision, and run on; none: do nothing."""
+        if not answers:
+            return
+        self._check_version(before)
+        stream = self._stream(before, context, reopened="retry")
+        async with aclosing(self._run(self._graph.resume(answers, context), context.thread, stream)) as payloads:
+            async for payload in payloads:
+                yield payload
+
+    def _cancelled_before(self, snapshot: Snapshot, context: RunContext, query_id: str | None) -> Iterator[Payload]:
+        query = facts.query_of(snapshot, query_id)
+        if query is not None and query["outcome"] is not None and query["outcome"]["code"] == "cancelled":
+            yield from self._facts(snapshot, self._stream(snapshot, context, reopened="retry", query_id=query_id))
 
     def _applied_before(
         self, snapshot: Snapshot, context: RunContext, approval_id: str, verdict: Verdict, *, continued: bool
@@ -360,12 +394,17 @@ class Agent:
             yield ending
 
     def _check_version(self, snapshot: Snapshot) -> None:
-        if not snapshot.is_idle and snapshot.state.get("graph_version") != self.graph_version:
+        if not snapshot.is_idle and not self.resumes(snapshot.state.get("graph_version")):
             raise GraphVersionError(f"the thread was paused by graph {snapshot.state.get('graph_version')}")
 
 
 def _is_past(snapshot: Snapshot, query_id: str) -> bool:
     return query_id in snapshot.state.get("past_query_ids", [])
+
+
+def _instead(word: str, reason: str) -> dict[str, Any]:
+    """What answers an interrupt in the place of a person's verdict."""
+    return {"decision_id": "", "decision": word, "approver": "", "message": clean_text(reason)}
 
 
 def _find(snapshot: Snapshot, approval_id: str) -> Waiting | None:

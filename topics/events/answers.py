@@ -102,6 +102,7 @@ class AnswerFailed(Payload):
     """No answer will come. `text` is what may be shown, such as a refusal.
 
     `refused`: the model said no, with its text. `rejected`: the provider does not take the request; asking again gives the same.
+    `superseded`: the customer wrote again while a call waited, and the newer message was taken up instead.
     `too_long`: the conversation does not fit the model. `too_large`: the answer does not fit an event.
     """
 
@@ -110,7 +111,9 @@ class AnswerFailed(Payload):
     thread_id: str
     query_id: str
     attempt: int
-    code: Literal["refused", "truncated", "filtered", "too_long", "too_large", "too_many_steps", "rejected", "cancelled"]
+    code: Literal[
+        "refused", "truncated", "filtered", "too_long", "too_large", "too_many_steps", "rejected", "cancelled", "superseded"
+    ]
     text: str = ""
 
     def identity(self) -> str:

@@ -161,14 +161,19 @@ async def test_a_rejected_call_does_not_run_even_when_the_rule_is_eased_meanwhil
     assert "fraud" in await _tool_text(world)
 
 
-async def test_an_approval_under_an_older_policy_version_no_longer_counts():
+async def test_an_approval_under_an_older_policy_runs_nothing_and_is_asked_again():
     world, request = await _paused()
     world.policy = ApprovalPolicy(version="2")
 
     told = await world.resume(request)
 
     assert world.effects() == []
+    again = one(events.ApprovalRequested, told)
+    assert (again.policy_version, again.supersedes, again.arguments) == ("2", request.approval_id, REFUND)
+    assert [past.decision for past in again.history] == ["approve"]
     assert one(events.ApprovalExecuted, told).status == "not_run"
+    await world.resume(again)
+    assert world.effects() == [RAN]
 
 
 async def test_a_response_stands_as_the_answer_of_the_call():
@@ -249,10 +254,11 @@ async def test_an_approval_for_a_lost_thread_starts_no_ghost_run():
     assert world.effects() == []
 
 
-async def test_a_thread_paused_by_another_graph_stays_paused_and_decidable():
+async def test_a_thread_paused_by_another_graph_stays_paused_and_decidable(monkeypatch: pytest.MonkeyPatch):
     world, request = await _paused()
-    later = world.agent()
-    later.graph_version = "2-other"
+    with monkeypatch.context() as patched:
+        patched.setattr("flows.agent.graph.GRAPH_REVISION", "2")
+        later = world.agent()
     verdict = events.Verdict(decision_id="d", decision="approve", approver="kim")
     with pytest.raises(GraphVersionError) as refused:
         async for _ in later.resume(THREAD, approval_id=request.approval_id, verdict=verdict, fence=9):

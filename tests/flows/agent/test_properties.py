@@ -52,6 +52,7 @@ def _gate() -> Gate:
         service=world.service,
         retriever=world.retriever,
         ledger=world.ledger,
+        clock=world.clock,
     )
     return Gate(parts, "1")
 
