@@ -164,6 +164,8 @@ async def restart_in_turn(world: World, seed: int) -> Verdict:
     await carry_out(world, schedule, make_tasks(seed, len(schedule) * 80, keys=KEYS, work_ms=WORK_MS, fails=0.0))
     verdict = Verdict("P7", world.engine, seed)
     account = await conclude(world, verdict, "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11")
+    at_work = [one for one in account.of(Disturbed) if one.kind == "stop" and account.in_flight(one.target, one.at_ns)]
+    verdict.add("vacuous", [] if len(at_work) > len(schedule) // 2 else [f"only {len(at_work)} were stopped at work"])
     again = [event_id for event_id, runs in account.runs_by_event.items() if len(runs) > 1]
     verdict.add("I11", [f"{event_id} ran more than once" for event_id in again])
     return verdict

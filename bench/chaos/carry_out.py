@@ -27,7 +27,7 @@ WEATHERS: Final[dict[Kind, Weather]] = {
 async def carry_out(world: World, schedule: Sequence[Disturbance], tasks: Sequence[Task]) -> None:
     """Do one disturbance after another, each with its portion of the tasks, and return when the last has ended.
 
-    The times of a schedule are the earliest: a kill waits until its target is at work, since to kill an idle worker shows nothing.
+    The times of a schedule are the earliest: who is killed, frozen or stopped is at work first, since an idle worker shows nothing.
     """
     began_s = anyio.current_time()
     size = math.ceil(len(tasks) / len(schedule))
@@ -50,7 +50,7 @@ async def disturb(world: World, one: Disturbance) -> None:
             await anyio.sleep(one.for_s)
             world.thaw(one.target)
         case "stop":
-            await world.stop(one.target)
+            await world.stop_at_work(one.target)
             await world.start_worker(one.target)
         case "kafka_cut" | "kafka_black_hole" | "kafka_latency" | "kafka_trickle":
             await world.weather(servers.kafka_proxy, one.kind, WEATHERS[one.kind], one.for_s)

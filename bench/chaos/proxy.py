@@ -52,8 +52,8 @@ class Proxy:
 
     async def serve(self) -> None:
         """Forward until cancelled."""
-        listener = await anyio.create_tcp_listener(local_host=HOST, local_port=self.port)
-        await listener.serve(self._connect)
+        async with await anyio.create_tcp_listener(local_host=HOST, local_port=self.port) as listener:
+            await listener.serve(self._connect)
 
     async def _connect(self, near: SocketStream) -> None:
         async with near:

@@ -136,6 +136,11 @@ class World:
         await self._until_at_work(name)
         return self.freeze(name)
 
+    async def stop_at_work(self, name: str) -> Left:
+        """SIGTERM as soon as the worker is seen with a handler running."""
+        await self._until_at_work(name)
+        return await self.stop(name)
+
     async def _until_at_work(self, name: str, *, within_s: float = 12.0) -> None:
         with anyio.move_on_after(within_s):
             while not self.look().running.get(self.members[name].incarnation):  # noqa: ASYNC110 -- what is awaited happens in files

@@ -1,0 +1,47 @@
+"""The outside world: idempotent where it says so, and truthful about the rest."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.chaos.effects import OutsideWorld
+from bench.chaos.facts import Performed
+from bench.chaos.ledger import Ledger, read
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> OutsideWorld:
+    return OutsideWorld(Ledger(tmp_path, "effects"))
+
+
+def ask(world: OutsideWorld, effect_id: str, kind: str = "write", *, fails: int = 0) -> str:
+    request = {"effect_id": effect_id, "event_id": effect_id, "key": "k", "kind": kind, "fence": 1, "who": "w1", "fails": fails}
+    return world.answer({"ask": "perform", **request})["status"]
+
+
+def journal(folder: Path) -> list[bool]:
+    """For each call, whether it did something."""
+    return [fact.applied for fact in read(folder) if isinstance(fact, Performed)]
+
+
+def test_a_write_is_applied_once_however_often_it_is_called(world: OutsideWorld, tmp_path: Path) -> None:
+    assert [ask(world, "e1") for _ in range(3)] == ["ok", "ok", "ok"]
+    assert journal(tmp_path) == [True, False, False]
+
+
+def test_an_irreversible_effect_happens_as_often_as_it_is_called(world: OutsideWorld, tmp_path: Path) -> None:
+    assert [ask(world, "e1", "irreversible") for _ in range(2)] == ["ok", "ok"]
+    assert journal(tmp_path) == [True, True]
+
+
+def test_a_call_that_is_refused_does_nothing_and_the_next_one_does(world: OutsideWorld, tmp_path: Path) -> None:
+    assert [ask(world, "e1", fails=1) for _ in range(2)] == ["unavailable", "ok"]
+    assert journal(tmp_path) == [False, True]
+
+
+def test_in_a_bad_mood_it_does_nothing_and_writes_nothing(world: OutsideWorld, tmp_path: Path) -> None:
+    world.answer({"ask": "mood", "mood": {"status": "busy", "retry_after_s": 1}})
+    assert ask(world, "e1") == "busy"
+    world.answer({"ask": "mood", "mood": {"status": "ok"}})
+    assert ask(world, "e1") == "ok"
+    assert journal(tmp_path) == [True]
