@@ -5,12 +5,23 @@ durable before what rests on it: a request is registered before it is published,
 it is dropped only after the broker has its answer (a handler goes on behind a yield only then).
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from typing import Literal
 
+from flows.agent.decided import NEW_MESSAGE, POLICY_CHANGED, SUPERSEDED
 from flows.agent.threads import Agent, GraphVersionError, ThreadRef
-from topics.events import AnswerFailed, AnswerHeld, ApprovalRequested, ApprovalWithdrawn, Payload, QueryAsked, Verdict
+from topics.events import (
+    AnswerFailed,
+    AnswerHeld,
+    ApprovalRequested,
+    ApprovalWithdrawn,
+    OnNewMessage,
+    Payload,
+    QueryAsked,
+    Verdict,
+)
 from workers.ports import ApprovalRegistry, HeldQueries, HeldQuery, Lease, Leases
 
 CALLED_OFF = "The asker called it off."
@@ -39,16 +50,20 @@ class Conversation:
         question = Question(query_id, query)
         async with self.leases.hold(thread.checkpoint_id) as lease:
             if await self._has_older(thread, query_id):
+                if query_id not in await self._held_ids(thread):
+                    async with aclosing(self._make_way(thread, lease)) as payloads:
+                        async for payload in payloads:
+                            yield payload
                 await self.held.hold(thread.checkpoint_id, question)
                 async with aclosing(self._run_held(thread, lease)) as payloads:
                     async for payload in payloads:
                         yield payload
-                if query_id in {one.query_id for one in await self.held.all(thread.checkpoint_id)}:
+                if query_id in await self._held_ids(thread):
                     pending = (await self.agent.status(thread)).pending
                     waiting_for = tuple(request.approval_id for request in pending)
                     yield AnswerHeld(thread_id=thread.thread_id, query_id=query_id, waiting_for=waiting_for)
             else:
-                async with aclosing(self._ask(thread, lease, question)) as payloads:
+                async with aclosing(self._ask(thread, lease, question, is_new=True)) as payloads:
                     async for payload in payloads:
                         yield payload
                 async with aclosing(self._run_held(thread, lease)) as payloads:
@@ -65,7 +80,7 @@ class Conversation:
                 async for payload in payloads:
                     yield payload
 
-    async def cancel(self, thread: ThreadRef, *, query_id: str | None) -> AsyncGenerator[Payload]:
+    async def cancel(self, thread: ThreadRef, *, query_id: str | None, reason: str = CALLED_OFF) -> AsyncGenerator[Payload]:
         """Drop a question that has not begun, or call off one that waits for people. One that is answered stays as it is.
 
         None means every question of the thread that is not answered.
@@ -75,10 +90,38 @@ class Conversation:
             for question in await self.held.all(thread.checkpoint_id):
                 if query_id in {None, question.query_id} and question.query_id != begun:
                     await self.held.call_off(thread.checkpoint_id, question.query_id)
-            if query_id in {None, begun}:
-                async with aclosing(self._call_off(thread, lease)) as payloads:
+            async with aclosing(self._call_off(thread, lease, query_id or begun, reason=reason)) as payloads:
+                async for payload in payloads:
+                    yield payload
+            async with aclosing(self._run_held(thread, lease)) as payloads:
+                async for payload in payloads:
+                    yield payload
+
+    async def ask_again(self, thread: ThreadRef) -> AsyncGenerator[Payload]:
+        """Put what waits under an older policy to the one of now: withdrawn, and asked again, run or denied as that says.
+
+        A decision that won before is applied first, and the graph asks about it again by itself. Safe to repeat: where nothing
+        older waits, it only tells again what is known.
+        """
+        async with self.leases.hold(thread.checkpoint_id) as lease:
+            while won := await self._withdraw(thread, POLICY_CHANGED, older_than=self.agent.policy_version(thread.tenant)):
+                async with aclosing(self._apply(thread, lease, won)) as payloads:
                     async for payload in payloads:
                         yield payload
+            run = self.agent.ask_again(thread, fence=lease.fence)
+            async with aclosing(self._registered(thread, run)) as payloads:
+                async for payload in payloads:
+                    yield payload
+            async with aclosing(self._run_held(thread, lease)) as payloads:
+                async for payload in payloads:
+                    yield payload
+
+    async def expire(self, thread: ThreadRef, *, approval_id: str, query_id: str, reason: str) -> AsyncGenerator[Payload]:
+        """Call a query off because nobody decided in time. The approval has expired; what else waits beside it is withdrawn."""
+        async with self.leases.hold(thread.checkpoint_id) as lease:
+            async with aclosing(self._call_off(thread, lease, query_id, reason=reason, expired=approval_id)) as payloads:
+                async for payload in payloads:
+                    yield payload
             async with aclosing(self._run_held(thread, lease)) as payloads:
                 async for payload in payloads:
                     yield payload
@@ -89,15 +132,66 @@ class Conversation:
             return False
         return (await self.agent.status(thread)).query_id != query_id
 
-    async def _ask(self, thread: ThreadRef, lease: Lease, question: HeldQuery) -> AsyncGenerator[Payload]:
-        run = self.agent.ask(
-            thread, query_id=question.query_id, text=question.query.text, user_id=question.query.user_id, fence=lease.fence
-        )
-        async with aclosing(self._registered(thread, run)) as payloads:
+    async def _held_ids(self, thread: ThreadRef) -> set[str]:
+        return {one.query_id for one in await self.held.all(thread.checkpoint_id)}
+
+    async def _ask(self, thread: ThreadRef, lease: Lease, question: HeldQuery, *, is_new: bool = False) -> AsyncGenerator[Payload]:
+        """Run a question, or hold it. One that has just come may end what waits in its way, by the rule of the calls that wait."""
+        gives_way = False
+        async with aclosing(self._begin(thread, lease, question)) as payloads:
+            async for payload in payloads:
+                if isinstance(payload, AnswerHeld):
+                    gives_way = is_new and await self._rule(thread) != "hold"
+                    if gives_way:
+                        continue
+                    await self.held.hold(thread.checkpoint_id, question)
+                yield payload
+        if not gives_way:
+            return
+        async with aclosing(self._make_way(thread, lease)) as payloads:
+            async for payload in payloads:
+                yield payload
+        async with aclosing(self._begin(thread, lease, question, tell_set_aside=False)) as payloads:
             async for payload in payloads:
                 if isinstance(payload, AnswerHeld):
                     await self.held.hold(thread.checkpoint_id, question)
                 yield payload
+
+    def _begin(
+        self, thread: ThreadRef, lease: Lease, question: HeldQuery, *, tell_set_aside: bool = True
+    ) -> AsyncGenerator[Payload]:
+        run = self.agent.ask(
+            thread,
+            query_id=question.query_id,
+            text=question.query.text,
+            user_id=question.query.user_id,
+            fence=lease.fence,
+            tell_set_aside=tell_set_aside,
+        )
+        return self._registered(thread, run)
+
+    async def _make_way(self, thread: ThreadRef, lease: Lease) -> AsyncGenerator[Payload]:
+        """End a waiting query whose calls give way to a new message. A decision that won before is applied first."""
+        while (rule := await self._rule(thread)) != "hold":
+            won = await self._withdraw(thread, NEW_MESSAGE if rule == "cancel" else SUPERSEDED)
+            run = self._apply(thread, lease, won) if won else self._set_aside(thread, lease, rule)
+            async with aclosing(run) as payloads:
+                async for payload in payloads:
+                    yield payload
+
+    def _set_aside(self, thread: ThreadRef, lease: Lease, rule: Literal["cancel", "revise"]) -> AsyncGenerator[Payload]:
+        return self._registered(thread, self.agent.set_aside(thread, rule=rule, fence=lease.fence))
+
+    async def _rule(self, thread: ThreadRef) -> OnNewMessage:
+        """What a new message does to what waits. Another build's thread is left alone: it can only hold."""
+        status = await self.agent.status(thread)
+        return status.on_new_message if self.agent.resumes(status.graph_version) else "hold"
+
+    async def _apply(self, thread: ThreadRef, lease: Lease, won: Sequence[tuple[str, Verdict]]) -> AsyncGenerator[Payload]:
+        for approval_id, verdict in won:
+            async with aclosing(self._resume(thread, lease, approval_id, verdict)) as payloads:
+                async for payload in payloads:
+                    yield payload
 
     async def _resume(self, thread: ThreadRef, lease: Lease, approval_id: str, verdict: Verdict) -> AsyncGenerator[Payload]:
         run = self.agent.resume(thread, approval_id=approval_id, verdict=verdict, fence=lease.fence)
@@ -120,29 +214,35 @@ class Conversation:
                         return  # a run that was cut off went on first, and asks again: this question has not begun
             await self.held.drop(thread.checkpoint_id, question.query_id)
 
-    async def _call_off(self, thread: ThreadRef, lease: Lease) -> AsyncGenerator[Payload]:
+    async def _call_off(
+        self, thread: ThreadRef, lease: Lease, query_id: str | None, *, reason: str = CALLED_OFF, expired: str | None = None
+    ) -> AsyncGenerator[Payload]:
         """Call the thread's waiting query off. A decision that won before is applied first: it was answered as accepted."""
-        while won := await self._withdraw(thread):
-            for approval_id, verdict in won:
-                async with aclosing(self._resume(thread, lease, approval_id, verdict)) as payloads:
-                    async for payload in payloads:
-                        yield payload
-        run = self.agent.cancel(thread, query_id=None, reason=CALLED_OFF, fence=lease.fence)
+        while (await self.agent.status(thread)).query_id == query_id and (won := await self._withdraw(thread, reason)):
+            async with aclosing(self._apply(thread, lease, won)) as payloads:
+                async for payload in payloads:
+                    yield payload
+        run = self.agent.cancel(thread, query_id=query_id, reason=reason, fence=lease.fence, expired=expired)
         async with aclosing(self._registered(thread, run)) as payloads:
             async for payload in payloads:
                 yield payload
 
-    async def _withdraw(self, thread: ThreadRef) -> list[tuple[str, Verdict]]:
+    async def _withdraw(self, thread: ThreadRef, reason: str, *, older_than: str | None = None) -> list[tuple[str, Verdict]]:
         """Take what waits out of the registry, which alone decides between a decision and a withdrawal. Returns the decisions.
+
+        Args:
+            reason: What approvers are told.
+            older_than: Leave alone what was asked under this version of the policy.
 
         Raises:
             GraphVersionError: Another build paused the thread. Nothing was changed.
         """
         status = await self.agent.status(thread)
-        if status.pending and status.graph_version != self.agent.graph_version:
+        if status.pending and not self.agent.resumes(status.graph_version):
             raise GraphVersionError(f"the thread was paused by graph {status.graph_version}")
-        await self.approvals.open(thread.tenant, status.pending)
-        standing = [await self.approvals.withdraw(thread.tenant, request.approval_id) for request in status.pending]
+        meant = [request for request in status.pending if request.policy_version != older_than]
+        await self.approvals.open(thread.tenant, meant)
+        standing = [await self.approvals.withdraw(thread.tenant, request.approval_id, reason) for request in meant]
         return [(one.request.approval_id, one.verdict) for one in standing if one.verdict is not None]
 
     async def _registered(self, thread: ThreadRef, run: AsyncGenerator[Payload]) -> AsyncGenerator[Payload]:
