@@ -1,5 +1,6 @@
 """Decisions: the first valid one wins, every other sender hears why not, and nothing runs that was not approved."""
 
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ from topics.errors import LeaseBusyError, OutageError
 from topics.events import (
     AnswerCompleted,
     ApprovalAccepted,
+    ApprovalAmended,
     ApprovalExecuted,
     ApprovalRefused,
     ApprovalRequested,
     Payload,
+    Terms,
 )
 
 
@@ -165,3 +168,112 @@ async def test_two_approvals_of_one_turn_are_decided_one_by_one_and_run_together
     executed = only(ApprovalExecuted, await desk.handle(decided(second, id_="d2")))
     assert {(done.arguments["order"], done.status) for done in executed} == {("A", "not_run"), ("B", "ok")}
     assert [arguments["order"] for _, arguments in desk.world.effects()] == ["B"]
+
+
+# Votes
+
+
+QUORUM = Terms(roles=("refunds",), quorum=2)
+
+
+async def needing(desk: Desk, terms: Terms, **more: Any) -> ApprovalRequested:
+    """A thread that waits under these terms."""
+    request = await waiting(desk)
+    changed = request.model_copy(update={"terms": terms, **more})
+    key = ("acme", request.approval_id)
+    desk.registry.approvals[key] = desk.registry.approvals[key].model_copy(update={"request": changed})
+    desk.verifier.roles = {"ana": {"refunds"}, "bo": {"refunds"}, "cy": {"cfo"}}
+    return changed
+
+
+async def test_nothing_runs_until_enough_people_have_said_yes():
+    desk = Desk()
+    request = await needing(desk, QUORUM)
+    told = await desk.handle(decided(request, id_="d1", approver="ana"))
+    assert [type(payload) for payload in told] == [ApprovalAccepted]
+    first = one(ApprovalAccepted, told)
+    assert (first.standing, first.votes, first.needed, first.key_id, first.roles) == ("counted", 1, 2, "ana-key", ("refunds",))
+    assert not desk.world.effects()
+    assert one(ApprovalExecuted, await desk.handle(decided(request, id_="d2", approver="bo"))).status == "ok"
+    assert await desk.handle(decided(request, id_="d1", approver="ana")) == told, "answered the same again"
+    assert len(desk.world.effects()) == 1
+
+
+async def test_a_vote_whose_key_is_revoked_before_the_second_does_not_help_it():
+    desk = Desk()
+    request = await needing(desk, QUORUM)
+    await desk.handle(decided(request, id_="d1", approver="ana"))
+    desk.verifier.revoked.add("ana-key")
+    answer = one(ApprovalAccepted, await desk.handle(decided(request, id_="d2", approver="bo")))
+    assert (answer.standing, answer.votes) == ("counted", 1)
+    assert not desk.world.effects()
+
+
+async def test_what_cannot_be_shown_is_refused_with_its_reason_and_nothing_is_looked_up_twice():
+    desk = Desk()
+    request = await waiting(desk)
+    desk.verifier.forged = {"eve": "bad_signature"}
+    forged = decided(request, id_="d1", approver="eve")
+    refused = one(ApprovalRefused, await desk.handle(forged))
+    assert (refused.code, refused.reason) == ("forbidden", "bad_signature")
+    desk.verifier.forged = {}
+    assert await desk.handle(forged) == [refused]
+    assert desk.verifier.verified == 1
+    assert not desk.world.effects()
+    assert one(ApprovalExecuted, await desk.handle(decided(request, id_="d2"))).status == "ok"
+
+
+async def test_who_asked_cannot_decide():
+    desk = Desk()
+    request = await waiting(desk)
+    assert request.requester == "u-9"
+    refused = one(ApprovalRefused, await desk.handle(decided(request, approver="u-9")))
+    assert (refused.code, refused.reason) == ("forbidden", "requester")
+
+
+async def test_an_edit_that_two_must_agree_to_runs_as_it_was_edited():
+    """P4: and its digest is that of what runs."""
+    desk = Desk()
+    request = await needing(desk, QUORUM)
+    arguments = {"order": "A", "cents": 50}
+    told = await desk.handle(decided(request, "edit", id_="d1", approver="ana", arguments=arguments))
+    amended = one(ApprovalAmended, told)
+    assert [type(payload) for payload in told] == [ApprovalAmended, ApprovalAccepted]
+    assert (amended.arguments, amended.proposed_by, amended.terms.quorum) == (arguments, "ana", 2)
+    again = await desk.handle(decided(request, "edit", id_="d1", approver="ana", arguments=arguments))
+    assert again == told
+    agreed = await desk.handle(decided(request, id_="d2", approver="bo", args_digest=amended.args_digest))
+    executed = one(ApprovalExecuted, agreed)
+    assert (executed.status, executed.arguments, executed.args_digest) == ("ok", arguments, amended.args_digest)
+
+
+async def test_a_request_whose_worker_died_before_publishing_it_is_published_with_the_first_decision():
+    desk = Desk()
+    desk.world.script.turns = [call((None, "refund", {"order": "A", "cents": 1})), say("done")]
+    async with aclosing(desk.payloads(asked("q1"))) as payloads:
+        async for payload in payloads:
+            if isinstance(payload, ApprovalRequested):
+                break  # registered; the broker never had it
+    [known] = await desk.registry.pending("acme", limit=10)
+    assert not known.announced
+    told = await desk.handle(decided(known.request))
+    assert [type(payload) for payload in told[:2]] == [ApprovalRequested, ApprovalAccepted]
+    assert one(ApprovalRequested, told) == known.request
+    assert not only(ApprovalRequested, await desk.handle(decided(known.request)))
+
+
+async def test_two_decisions_at_once_are_counted_one_after_the_other():
+    """P3: whoever stores second begins again from what the first left."""
+    desk = Desk()
+    request = await waiting(desk)
+    store, rival = desk.registry.store, decided(request, "reject", id_="rival")
+
+    async def overtaken(state: ApprovalState) -> bool:
+        desk.registry.store = store
+        assert one(ApprovalAccepted, await desk.handle(rival)).decision == "reject"
+        return await store(state)
+
+    desk.registry.store = overtaken
+    refused = one(ApprovalRefused, await desk.handle(decided(request, id_="d1")))
+    assert (refused.code, refused.winner and refused.winner.decision_id) == ("late", "rival")
+    assert not desk.world.effects()
