@@ -49,6 +49,16 @@ def test_commands_that_need_no_model_do_not_wait_for_its_client():
     assert set(HEAVY) & set(done.stdout.split()) == set()
 
 
+def test_a_worker_s_process_loads_nothing_that_can_sign():
+    """Case 35: what can sign could say yes by itself."""
+    loaded = "import sys; from workers.cli.main import COMMANDS; COMMANDS['worker'].load('worker'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True)
+    modules = set(done.stdout.split())
+    assert "workers.app" in modules
+    assert "infra.identity.signatures" in modules
+    assert "infra.identity.signing" not in modules
+
+
 # Dependencies
 
 

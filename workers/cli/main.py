@@ -35,7 +35,7 @@ COMMANDS: Final = {
         "Show the whole job in about two minutes: triage, answers, approvals, dead letters, and a killed worker.",
     ),
     "up": Place("workers.cli.stack", "up", "Start the embedded stack and the workers."),
-    "worker": Place("workers.cli.stack", "worker", "Run workers in this process."),
+    "worker": Place("workers.cli.worker", "worker", "Run workers in this process."),
     "topics": Place("workers.cli.topics", "app", "Compare the cluster's topics with the catalogue, and mend the difference."),
     "publish": Place("workers.cli.messages", "publish", "Publish events to an input topic."),
     "ask": Place("workers.cli.messages", "ask", "Ask the agent and stream its answer."),

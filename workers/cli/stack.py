@@ -1,4 +1,4 @@
-"""`sluice up`, `sluice worker`, `sluice demo`: things that run."""
+"""`sluice up` and `sluice demo`: the embedded stack, for a person or for a show."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -6,30 +6,16 @@ from typing import Annotated, Literal
 import anyio
 import typer
 
-from infra.settings import load_settings
 from infra.telemetry import configure_logging
 from workers.app import WORKERS, run_workers
 from workers.cli import output
 from workers.cli.output import JsonOption
 from workers.demo import scenario
 from workers.demo.host import hosted
+from workers.demo.local_approver import local_approver
 
 DataDir = Annotated[Path, typer.Option(help="Where data and logs go.")]
 BrokerOption = Annotated[str, typer.Option("--broker", help="tansu, or apache-kafka where Java 17 and Maven are.")]
-
-
-def worker(
-    names: Annotated[list[str] | None, typer.Argument(help=f"Which of {', '.join(WORKERS)}; all when left out.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="The data folder of a running `sluice up`.")] = None,
-) -> None:
-    """Run workers in this process. SIGTERM drains, a second one stops at once."""
-
-    async def work() -> None:
-        settings = load_settings(**({"data_dir": data_dir} if data_dir else {}))
-        configure_logging(settings.log_level)
-        await run_workers(settings, names or WORKERS)
-
-    output.run(work)
 
 
 def up(
@@ -56,6 +42,7 @@ def up(
             redis_url=redis_url,
             kafka_port=kafka_port,
             redis_port=redis_port,
+            **local_approver(data_dir),
         ) as host:
             configure_logging(host.settings.log_level)
             ends = host.stack.endpoints

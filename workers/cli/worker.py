@@ -1,0 +1,25 @@
+"""`sluice worker`: the process that runs where Kafka and Redis are. It loads nothing that can sign a decision."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from infra.settings import load_settings
+from infra.telemetry import configure_logging
+from workers.app import WORKERS, run_workers
+from workers.cli import output
+
+
+def worker(
+    names: Annotated[list[str] | None, typer.Argument(help=f"Which of {', '.join(WORKERS)}; all when left out.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="The data folder of a running `sluice up`.")] = None,
+) -> None:
+    """Run workers in this process. SIGTERM drains, a second one stops at once."""
+
+    async def work() -> None:
+        settings = load_settings(**({"data_dir": data_dir} if data_dir else {}))
+        configure_logging(settings.log_level)
+        await run_workers(settings, names or WORKERS)
+
+    output.run(work)
