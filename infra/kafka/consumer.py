@@ -2,7 +2,7 @@
 
 Traps of aiokafka 0.14 that this file keeps closed, together with `guards.py`:
 - a bare commit commits the fetch position of every partition; `pause` throws the prefetched records away;
-- rebalances are eager and reset positions; a sticky assignor keeps its state on the class;
+- rebalances are eager and reset positions;
 - a start that has subscribed waits for the group without a bound;
 - an answer about committed positions that failed as a whole, as it does while a coordinator loads, is read as "nothing was
   committed", so that a group would begin anew;
@@ -19,7 +19,7 @@ import anyio
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka import TopicPartition as ClientPartition
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import (
     CommitFailedError,
     ConsumerStoppedError,
@@ -108,8 +108,6 @@ class GroupConsumer:
         revoke_drain_s: float = 20.0,
         session_timeout_s: float = 10.0,
     ) -> None:
-        # The assignor keeps its state on the class: two consumers of one process would overwrite each other's.
-        assignor = type("Sticky", (StickyPartitionAssignor,), {"member_assignment": None, "generation": -1})
         rebalance_s = revoke_drain_s + COMMIT_WITHIN_S + 10
         self._client: Any = AIOKafkaConsumer(
             **connection.client_options(),
@@ -117,7 +115,8 @@ class GroupConsumer:
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
-            partition_assignment_strategy=(assignor,),
+            # Each topic is shared by all. The sticky one counts partitions: one member had the input, the other its replays.
+            partition_assignment_strategy=(RoundRobinPartitionAssignor,),
             session_timeout_ms=int(session_timeout_s * 1000),
             heartbeat_interval_ms=int(session_timeout_s * 300),
             rebalance_timeout_ms=int(rebalance_s * 1000),

@@ -437,6 +437,24 @@ async def test_only_assigned_partitions_are_committed(kind: str, client: Client,
     assert committed() == {("t", 0): 6}
 
 
+# Sharing
+
+
+@pytest.mark.parametrize("members", range(1, 7))
+async def test_every_member_gets_its_share_of_each_topic(members: int):
+    """Shared by count alone, one member had the whole input and another the replays, which are empty on most days."""
+    consumer = GroupConsumer(KafkaConnection("localhost:1"), group="g", topics=["t"])
+    (assignor,) = consumer._client._partition_assignment_strategy
+    await consumer.stop()
+    topics = ["queries", "queries.replay"]
+    cluster = SimpleNamespace(partitions_for_topic=lambda _: set(range(6)))
+    assigned = assignor.assign(cluster, {f"m{n}": assignor.metadata(topics) for n in range(members)})
+    shares = [dict(one.assignment) for one in assigned.values()]
+    for topic in topics:
+        counts = [len(share.get(topic, ())) for share in shares]
+        assert (sum(counts), min(counts) >= 6 // members, max(counts) <= -(-6 // members)) == (6, True, True)
+
+
 # Start
 
 
