@@ -19,7 +19,7 @@ import anyio
 
 from bench import rig
 from bench.chaos import report, schedule
-from bench.chaos.basics import MIX, Mix
+from bench.chaos.mix import MIX, Mix
 from bench.chaos.procedures import CONTROLS, PROCEDURES
 from bench.chaos.servers import Servers, serving
 from bench.chaos.spec import OURS

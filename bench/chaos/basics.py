@@ -1,28 +1,18 @@
-"""Procedures that disturb processes, servers and the network: the mixed run, P1 to P5, P7, P9."""
+"""What every procedure begins and ends with: the shape of its load, and its judgement."""
 
-import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
-import anyio
-
 from bench.chaos.account import Account
-from bench.chaos.carry_out import carry_out
-from bench.chaos.facts import Disturbed, Ended
-from bench.chaos.inputs import make_tasks
-from bench.chaos.invariants import Bounds, not_vacuous
-from bench.chaos.invariants import kills as killed
+from bench.chaos.facts import Assigned, Disturbed
+from bench.chaos.invariants import Bounds
 from bench.chaos.judge import judge
-from bench.chaos.schedule import Disturbance, Kind, kill_loop, mixed, to_text
 from bench.chaos.spec import OURS
-from bench.chaos.verdict import Procedure, Verdict
+from bench.chaos.verdict import Verdict
 from bench.chaos.world import World
 
 KEYS: Final = 60
 WORK_MS: Final = (50, 700)
-TAKEOVER_S: Final = 15.0
-PRODUCTION: Final = {"session_timeout_s": 10.0, "lease_s": 15.0, "revoke_drain_s": 20.0, "drain_s": 25.0}
 
 
 def bounds_of(world: World, **changed: Any) -> Bounds:
@@ -36,169 +26,14 @@ async def conclude(world: World, verdict: Verdict, *invariants: str, within_s: f
     account = await world.account()
     judge(account, verdict, bounds_of(world, **bounds), *invariants)
     if world.engine == OURS:
-        verdict.add("alive", [f"{one.target} ended by itself" for one in account.of(Disturbed) if one.kind == "died"])
+        verdict.add("alive", _died_at_work(account))
         verdict.add("I10", [] if finished else [f"{world.look().unfinished} inputs were unfinished or uncommitted at the end"])
     verdict.figures["commits_sampled"] = world.sampler.samples
     return account
 
 
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """The size of a mixed run. A schedule that is given is carried out as it is."""
-
-    inputs: int = 10_000
-    kills: int = 60
-    others: int = 18
-    schedule: Sequence[Disturbance] = ()
-
-    async def run(self, world: World, seed: int) -> Verdict:
-        """Kills and everything else, mixed, against all invariants."""
-        schedule = self.schedule or mixed(seed, kills=self.kills, others=self.others)
-        (world.folder / "schedule.jsonl").write_text(to_text(schedule))
-        await world.start_workers(3)
-        await carry_out(world, schedule, make_tasks(seed, self.inputs, keys=KEYS, work_ms=WORK_MS))
-        verdict = Verdict("MIX", world.engine, seed)
-        account = await conclude(world, verdict, within_s=300.0)
-        planned = sum(one.kind == "kill" for one in schedule)
-        verdict.add("vacuous", not_vacuous(account, min_kills=planned * 9 // 10, min_shared_keys=KEYS // 2))
-        return verdict
-
-
-async def kill_while_working(world: World, seed: int, *, kills: int = 8) -> Verdict:
-    """P1: three workers; one is killed every few seconds, and started again."""
-    await world.start_workers(3)
-    tasks = make_tasks(seed, kills * 80, keys=KEYS, work_ms=WORK_MS)
-    await carry_out(world, kill_loop(seed, kills=kills, every_s=(1.0, 4.0)), tasks)
-    verdict = Verdict("P1", world.engine, seed)
-    account = await conclude(world, verdict, "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8")
-    verdict.add("vacuous", not_vacuous(account, min_kills=kills * 3 // 4, min_shared_keys=KEYS // 2))
-    return verdict
-
-
-async def kill_in_production(world: World, seed: int, *, kills: int = 8) -> Verdict:
-    """P1 again, with the timeouts of production, and time for each takeover: it is bounded by 15 s."""
-    world.settings |= PRODUCTION
-    await world.start_workers(3)
-    schedule = kill_loop(seed, kills=kills, every_s=(18.0, 20.0))
-    await carry_out(world, schedule, make_tasks(seed, kills * 100, keys=KEYS, work_ms=WORK_MS))
-    verdict = Verdict("P1-production", world.engine, seed)
-    account = await conclude(world, verdict, "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8")
-    slow = [one for one in killed(account) if one.takeover_s is not None and one.takeover_s > TAKEOVER_S]
-    verdict.add("takeover", [f"what {one.who} left was taken over after {one.takeover_s:.1f} s" for one in slow])
-    return verdict
-
-
-async def freeze_past_the_session(world: World, seed: int, *, freezes: int = 4) -> Verdict:
-    """P2: a worker is stopped by SIGSTOP at work until others have its partitions and threads, then goes on."""
-    draw = random.Random(seed)
-    await world.start_workers(3)
-    schedule = [Disturbance(3.0 + 9.0 * number, "freeze", f"w{draw.randint(1, 3)}", 6.0) for number in range(freezes)]
-    await carry_out(world, schedule, make_tasks(seed, freezes * 100, keys=KEYS, work_ms=WORK_MS))
-    verdict = Verdict("P2", world.engine, seed)
-    account = await conclude(world, verdict, "I1", "I2", "I4", "I5", "I6", "I7")
-    zombies = _zombie_handlers(account)
-    verdict.figures["zombie_handlers"] = zombies
-    verdict.add("vacuous", [] if zombies else ["no handler was running when its worker froze"])
-    return verdict
-
-
-def _zombie_handlers(account: Account) -> int:
-    """Handlers that went on after their worker had been frozen."""
-    frozen = [one for one in account.of(Disturbed) if one.kind == "freeze" and not one.ends]
-    return sum(len(account.in_flight(one.target, one.at_ns)) for one in frozen)
-
-
-def _weathers(*kinds: tuple[Kind, float]) -> list[Disturbance]:
-    """One after another, with 4 s of peace between them."""
-    at_s, schedule = 0.0, list[Disturbance]()
-    for kind, for_s in kinds:
-        at_s += 4.0
-        schedule.append(Disturbance(at_s, kind, for_s=for_s))
-        at_s += for_s
-    return schedule
-
-
-async def _through(world: World, seed: int, name: str, schedule: list[Disturbance], *invariants: str) -> Verdict:
-    await world.start_workers(3)
-    await carry_out(world, schedule, make_tasks(seed, len(schedule) * 100, keys=KEYS, work_ms=WORK_MS))
-    verdict = Verdict(name, world.engine, seed)
-    await conclude(world, verdict, *invariants)
-    return verdict
-
-
-async def lose_the_broker(world: World, seed: int) -> Verdict:
-    """P3: the broker is killed and comes back, twice, and is frozen once."""
-    schedule = _weathers(("broker_kill", 0.0), ("broker_freeze", 8.0), ("broker_kill", 0.0))
-    return await _through(world, seed, "P3", schedule, "I1", "I2", "I4", "I5", "I6", "I7", "I10")
-
-
-async def spoil_the_network(world: World, seed: int) -> Verdict:
-    """P4: between workers and broker: cut, black hole, resets, latency, a trickle."""
-    kinds: tuple[tuple[Kind, float], ...] = (
-        ("kafka_cut", 3.0),
-        ("kafka_reset", 0.0),
-        ("kafka_black_hole", 5.0),
-        ("kafka_reset", 0.0),
-        ("kafka_latency", 6.0),
-        ("kafka_trickle", 6.0),
-    )
-    return await _through(world, seed, "P4", _weathers(*kinds), "I1", "I2", "I4", "I5", "I6", "I7", "I9", "I10")
-
-
-async def lose_redis(world: World, seed: int) -> Verdict:
-    """P5: Redis is killed and comes back from its file, is frozen, cut off, silent."""
-    kinds: tuple[tuple[Kind, float], ...] = (
-        ("redis_kill", 0.0),
-        ("redis_cut", 3.0),
-        ("redis_freeze", 6.0),
-        ("redis_black_hole", 4.0),
-        ("redis_kill", 0.0),
-    )
-    return await _through(world, seed, "P5", _weathers(*kinds), "I1", "I2", "I4", "I5", "I6", "I7", "I10")
-
-
-async def restart_in_turn(world: World, seed: int) -> Verdict:
-    """P7: every worker is stopped by SIGTERM and started again, in turn, twice, under load: nothing runs twice."""
-    await world.start_workers(3)
-    schedule = [Disturbance(2.0 + 3.0 * number, "stop", f"w{number % 3 + 1}") for number in range(6)]
-    await carry_out(world, schedule, make_tasks(seed, len(schedule) * 80, keys=KEYS, work_ms=WORK_MS, fails=0.0))
-    verdict = Verdict("P7", world.engine, seed)
-    account = await conclude(world, verdict, "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11")
-    at_work = [one for one in account.of(Disturbed) if one.kind == "stop" and account.in_flight(one.target, one.at_ns)]
-    verdict.add("vacuous", [] if len(at_work) > len(schedule) // 2 else [f"only {len(at_work)} were stopped at work"])
-    again = [event_id for event_id, runs in account.runs_by_event.items() if len(runs) > 1]
-    verdict.add("I11", [f"{event_id} ran more than once" for event_id in again])
-    return verdict
-
-
-async def join_and_leave(world: World, seed: int, *, turns: int = 20) -> Verdict:
-    """P9: extra workers join and leave every 0.5 to 1.5 s."""
-    draw = random.Random(seed)
-    await world.start_workers(2)
-    world.feed(make_tasks(seed, 600, keys=KEYS, work_ms=WORK_MS), rate_per_s=20.0)
-    async with anyio.create_task_group() as leaving:
-        for number in range(turns):
-            await world.start_worker(f"x{number}")
-            await anyio.sleep(draw.uniform(0.5, 1.5))
-            if number >= 2:
-                leaving.start_soon(world.stop, f"x{number - 2}")
-        for number in range(turns - 2, turns):
-            leaving.start_soon(world.stop, f"x{number}")
-    verdict = Verdict("P9", world.engine, seed)
-    account = await conclude(world, verdict, "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I10")
-    verdict.figures["cancelled"] = sum(one.outcome == "cancelled" for one in account.of(Ended))
-    return verdict
-
-
-MIX: Final = "MIX"
-
-PROCEDURES: Final = (
-    Procedure("P1", "SIGKILL loop", kill_while_working, short=True),
-    Procedure("P1-production", "SIGKILL with production timeouts", kill_in_production),
-    Procedure("P2", "SIGSTOP past the session", freeze_past_the_session, short=True),
-    Procedure("P3", "broker killed, frozen", lose_the_broker),
-    Procedure("P4", "bad network to the broker", spoil_the_network),
-    Procedure("P5", "Redis killed, frozen, cut off", lose_redis),
-    Procedure("P7", "rolling restarts", restart_in_turn, short=True),
-    Procedure("P9", "joins and leaves", join_and_leave),
-)
+def _died_at_work(account: Account) -> list[str]:
+    """Workers that ended by themselves once they had partitions; one that finds no server when it starts says so and ends."""
+    worked = {one.who for one in account.of(Assigned)}
+    died = [one.target for one in account.of(Disturbed) if one.kind == "died"]
+    return [f"{who} ended by itself" for who in died if who in worked]
