@@ -44,10 +44,8 @@ async def handle_decision(
     if known is None or known.request.thread_id != decided.thread_id:
         yield machine.refused(event.id, decided, _unknown(known))
         return
-    if not known.announced:
-        # Its worker died between registering and publishing it, or just now does: better twice on its topic than never.
-        yield known.request
-        await registry.announced(event.tenant, decided.approval_id)
+    async for payload in _announced(known, registry):
+        yield payload
     counting = _Counting(event, agent, registry, verifier, clock)
     state, answer = await counting.judge(known)
     for payload in machine.told(state, answer):
@@ -82,11 +80,20 @@ async def handle_due(
             break
     if told is None:
         return
+    async for payload in _announced(state, registry):
+        yield payload
     yield told
     if isinstance(told, ApprovalExpired):
         async with aclosing(_end(event, state, conversation)) as payloads:
             async for payload in payloads:
                 yield payload
+
+
+async def _announced(state: ApprovalState, registry: ApprovalRegistry) -> AsyncGenerator[Payload]:
+    """Publish a request whose worker died between registering and publishing it. Better twice on its topic than never."""
+    if not state.announced:
+        yield state.request
+        await registry.announced(state.tenant, state.request.approval_id)
 
 
 class _Counting:
@@ -115,7 +122,8 @@ class _Counting:
         if repeated is not None:
             return known, repeated
         try:
-            voter = self._voter(known)
+            # What is over is told to whoever asks: it is on the topic, and nothing can come of it.
+            voter = self._voter(known) if known.status == "pending" else Voter(decided.approver)
         except ForgedError as error:
             return machine.refuse(known, event.id, decided, Refusal(error.answer_code, error.reason, str(error)))
         stands = partial(self._verifier.stands, event.tenant)

@@ -197,7 +197,7 @@ def _refusal(state: ApprovalState, ballot: Ballot, *, now: datetime) -> Refusal 
     if closed := _closed(state, ballot):
         return closed
     if state.request.expires_at is not None and now > state.request.expires_at + timedelta(seconds=SKEW_S):
-        return Refusal("expired", "", "the time to decide is over")
+        return Refusal("expired", "too_late", "the time to decide is over")
     if _is_used(state, ballot.voter.token_id):
         return Refusal("forbidden", "replayed", "this signature was used before")
     target = state.candidate(decided.args_digest)

@@ -211,7 +211,7 @@ def _check(house: House, requests: list[ApprovalRequested], decide_at: dict[str,
         elif answer is not None:
             assert isinstance(answer, ApprovalRefused)
             in_time = (decide_at[name] or 0) + 20 < 600
-            assert (answer.code, answer.reason) in {("expired", ""), ("forbidden", "no_authority")}
+            assert (answer.code, answer.reason) in {("expired", ""), ("expired", "too_late"), ("forbidden", "no_authority")}
             assert not in_time or answer.reason == "no_authority"
         levels = [one.level for one in dict.fromkeys(only(ApprovalEscalated, house.told)) if one.approval_id == name]
         assert levels == sorted(levels)

@@ -372,7 +372,7 @@ def test_clocks_may_differ_a_little_and_not_much():
         timing.step(asked(TIMED), moment, now=at(500))
     assert early.value.retry_after_s == 100
     assert standing(after(asked(TIMED), ballot("ana"), later_s=600 + timing.SKEW_S)[1][0])[0] == "won"
-    assert why(after(asked(TIMED), ballot("ana"), later_s=601 + timing.SKEW_S)[1][0]) == ("expired", "")
+    assert why(after(asked(TIMED), ballot("ana"), later_s=601 + timing.SKEW_S)[1][0]) == ("expired", "too_late")
 
 
 def test_a_step_that_was_done_says_the_same_again_and_changes_nothing():
