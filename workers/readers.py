@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from topics.catalogue import ARTICLES, DECISIONS, QUERIES, TICKETS, TopicSpec
+from topics.catalogue import ARTICLES, DECISIONS, QUERIES, TICKETS, TIMERS, TopicSpec
 
 READERS: Final[dict[str, tuple[TopicSpec, ...]]] = {
     "ingestion": (TICKETS, ARTICLES),
     "query": (QUERIES,),
-    "approvals": (DECISIONS,),
+    "approvals": (DECISIONS, TIMERS),
 }
