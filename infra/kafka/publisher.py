@@ -1,14 +1,14 @@
 """Writing to Kafka: events through FastStream's broker, and records byte for byte through a producer of our own."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import anyio
 from aiokafka import AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, OutOfOrderSequenceNumber, RecordTooLargeError
 from faststream.kafka import KafkaBroker
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256, SASLScram512
 
@@ -24,10 +24,16 @@ MAX_REQUEST_BYTES: Final = (
 
 
 class EventPublisher:
-    """Publishes events through FastStream, so that its middlewares see them."""
+    """Publishes events through FastStream, so that its middlewares see them.
+
+    An idempotent producer of the client counts a batch that the broker refused, and every later one of that partition is then out
+    of order, for good: another producer takes its place.
+    """
 
     def __init__(self, broker: KafkaBroker) -> None:
         self._broker = broker
+        self._renewals = 0
+        self._renewing = anyio.Lock()
 
     async def send(self, record: OutboundRecord) -> Awaitable[Any]:
         """Hand an event over. The awaitable ends when the broker has it.
@@ -39,23 +45,45 @@ class EventPublisher:
         headers = {name: (value or b"").decode() for name, value in record.headers}
         try:
             with anyio.fail_after(SEND_WITHIN_S):
+                if self._renewing.locked():
+                    async with self._renewing:
+                        pass
+                sent_with = self._renewals
                 acknowledgement = await self._broker.publish(
                     record.value, topic=record.topic, key=record.key, headers=headers, no_confirm=True
                 )
         except (KafkaError, TimeoutError) as error:
             raise _meaning_of(error) from error
-        return _Acknowledgement(acknowledgement)
+        return _Acknowledgement(acknowledgement, lambda: self._renew(sent_with))
+
+    async def _renew(self, sent_with: int) -> None:
+        """Take another producer, unless somebody has done so since."""
+        async with self._renewing:
+            if self._renewals == sent_with:
+                self._renewals += 1
+                with anyio.move_on_after(SEND_WITHIN_S, shield=True):
+                    await self._broker.stop()
+                    await self._broker.start()
 
 
 class _Acknowledgement:
     """What `send` gives. Unlike a coroutine it may be left alone, as happens when a handler fails after it said something."""
 
-    def __init__(self, future: "asyncio.Future[Any]") -> None:
+    def __init__(self, future: "asyncio.Future[Any]", renew: Callable[[], Awaitable[None]]) -> None:
         self._future = future
+        self._renew = renew
         future.add_done_callback(_look_at)
 
     def __await__(self) -> Generator[Any, None, None]:
-        return _acknowledged(self._future).__await__()
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> None:
+        try:
+            await _acknowledged(self._future)
+        except OutageError as error:
+            if isinstance(error.__cause__, OutOfOrderSequenceNumber):
+                await self._renew()
+            raise
 
 
 class RawProducer:
@@ -155,9 +183,9 @@ async def raw_producer(connection: KafkaConnection) -> AsyncGenerator[RawProduce
     Raises:
         ConfigError: The cluster cannot be reached.
     """
-    producer = AIOKafkaProducer(
-        **connection.client_options(), acks="all", enable_idempotence=connection.idempotent, max_request_size=MAX_REQUEST_BYTES
-    )
+    # Not idempotent: a producer that is never gets over a batch that was refused (see `EventPublisher`), and dead letters are what
+    # is refused, by rights or size, until somebody mends it. Written twice they are one all the same, by their id.
+    producer = AIOKafkaProducer(**connection.client_options(), acks="all", max_request_size=MAX_REQUEST_BYTES)
     try:
         with connection.connecting():
             await producer.start()

@@ -67,6 +67,33 @@ async def test_what_is_too_large_is_rejected_and_as_a_dead_letter_holds_the_offs
             await DeadLetterTopic(producer, topic=topic).bury(replace(RECORD, value=LARGE), DEATH)
 
 
+@pytest.mark.parametrize("broker", ["apache-kafka"], indirect=True)  # Tansu has no idempotent producer
+@pytest.mark.parametrize("kind", ["event", "raw"])
+async def test_a_refused_record_does_not_stop_those_behind_it(connection: KafkaConnection, prefix: str, kind: str):
+    """P1: until the worker was restarted everything behind it would be out of order, and never written."""
+    topic = f"{prefix}small"
+    admin = AIOKafkaAdminClient(bootstrap_servers=connection.bootstrap)
+    await admin.start()
+    await admin.create_topics([NewTopic(topic, 1, 1, topic_configs={"max.message.bytes": "2000"})])
+    await admin.close()
+    async with raw_producer(connection) as producer, event_broker(connection, client_id="test") as broker:
+        publisher = EventPublisher(broker)
+
+        async def send(value: bytes) -> None:
+            record = OutboundRecord(topic, b"k", value)
+            await (producer.write(record) if kind == "raw" else await publisher.send(record))
+
+        await send(b"before")
+        with pytest.raises(RejectedError):
+            await send(b"x" * 5_000)
+        if kind == "event":
+            with pytest.raises(OutageError, match="OutOfOrderSequenceNumber"):
+                await send(b"too early")
+        for number in range(3):
+            await send(b"%d" % number)
+    assert [one.value for one in await written(connection, topic)] == [b"before", b"0", b"1", b"2"]
+
+
 @pytest.mark.parametrize("connect", [raw_producer, lambda connection: event_broker(connection, client_id="test")])
 async def test_a_cluster_that_is_not_there_is_one_sentence(connect: Any):
     with pytest.raises(ConfigError, match="cannot be reached"):
