@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar, cast
 
-from bench.chaos.facts import Answered, Buried, Ended, Fact, Published, Settled, Started
+from bench.chaos.facts import Answered, Buried, Claimed, Ended, Fact, Published, Settled, Started
 
 GOOD: Final = ("done", "in_doubt")
 
@@ -83,6 +83,21 @@ class Account:
             if run.is_good and run.end:
                 ended[run.start.event_id] = min(run.end.at_ns, ended.get(run.start.event_id, run.end.at_ns))
         return ended
+
+    @cached_property
+    def claims(self) -> dict[tuple[str, str], list[int]]:
+        """(incarnation, claim id) -> when the incarnation set out to start that record."""
+        found: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for one in self.of(Claimed):
+            for claim_id in one.claim_ids:
+                found[one.who, claim_id].append(one.at_ns)
+        return found
+
+    def claimed_ns(self, start: Started) -> int:
+        """When a start was claimed; with an engine that claims nothing, when it began."""
+        published = self.inputs.get(start.event_id)
+        moments = self.claims.get((start.who, published.claim_id), []) if published else []
+        return max((moment for moment in moments if moment <= start.at_ns), default=start.at_ns)
 
     @cached_property
     def answers(self) -> dict[str, set[str]]:

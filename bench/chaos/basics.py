@@ -12,7 +12,7 @@ from bench.chaos.verdict import Verdict
 from bench.chaos.world import World
 
 KEYS: Final = 60
-WORK_MS: Final = (50, 700)
+WORK_MS: Final = (50, 900)
 
 
 def bounds_of(world: World, **changed: Any) -> Bounds:

@@ -42,6 +42,13 @@ class Started(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed(Fact):
+    """A worker is about to write a start of these records into its inbox: from here on they are in flight with it."""
+
+    claim_ids: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Granted(Fact):
     """The handler holds its key's lease, with this fence."""
 

@@ -52,14 +52,17 @@ def effects_once(account: Account, bounds: Bounds) -> list[str]:
 
 
 def reruns_in_flight(account: Account, bounds: Bounds) -> list[str]:
-    """I3: what runs again was in flight when its worker died, or had failed: nothing that is settled starts again."""
+    """I3: what runs again was in flight when its worker died, or had failed: nothing that is settled starts again.
+
+    A worker that froze between its claim and its handler goes on with it, settled or not; the effect's own record stops it there.
+    """
     del bounds
     broken: list[str] = []
     for event_id, runs in account.runs_by_event.items():
         finished = account.finished_ns.get(event_id)
         if finished is None:
             continue
-        late = [run for run in runs if run.start.at_ns > finished]
+        late = [run for run in runs if account.claimed_ns(run.start) > finished]
         broken += [f"{event_id} ran again in {run.start.who} after it was settled" for run in late]
     for kill in kills(account):
         if len(kill.reruns) > len(kill.in_flight):

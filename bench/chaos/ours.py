@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import anyio
 
-from bench.chaos.facts import Assigned, Revoked, Sampled, Settled
+from bench.chaos.facts import Assigned, Claimed, Revoked, Sampled, Settled
 from bench.chaos.ledger import Ledger, now_ns
 from bench.chaos.perform import Perform, delivery_of
 from bench.chaos.spec import Spec
@@ -156,7 +156,7 @@ def _rss_mb() -> float:
 
 @dataclass(frozen=True, slots=True)
 class _WatchedInbox:
-    """Writes down what is settled: after the inbox has it, and before its offset counts."""
+    """Writes down what is claimed, before the inbox hears of it, and what is settled, after it and before its offset counts."""
 
     inner: Inbox
     ledger: Ledger
@@ -165,6 +165,7 @@ class _WatchedInbox:
         return await self.inner.look(claim_ids)
 
     async def start(self, claim_ids: Sequence[str], *, owner: str) -> Sequence[int]:
+        self.ledger.write(Claimed(at_ns=now_ns(), who=self.ledger.who, claim_ids=list(claim_ids)))
         return await self.inner.start(claim_ids, owner=owner)
 
     async def settle(self, settled: Sequence[tuple[str, Literal["done", "dead"]]]) -> None:

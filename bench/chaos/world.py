@@ -141,7 +141,7 @@ class World:
         await self._until_at_work(name)
         return await self.stop(name)
 
-    async def _until_at_work(self, name: str, *, within_s: float = 12.0) -> None:
+    async def _until_at_work(self, name: str, *, within_s: float = 30.0) -> None:
         with anyio.move_on_after(within_s):
             while not self.look().running.get(self.members[name].incarnation):  # noqa: ASYNC110 -- what is awaited happens in files
                 await anyio.sleep(LOOK_EVERY_S)
@@ -280,7 +280,12 @@ async def open_world(servers: Servers, name: str, *, engine: str = OURS, seed: i
         ledger = stack.enter_context(Ledger(folder / "ledger", "conductor"))
         catalogue, group = Catalogue(f"{name}."), f"{name}.workers"
         feeder = await stack.enter_async_context(feeding(servers.kafka, ledger=ledger, catalogue=catalogue))
+        await cluster.create(_topics(catalogue))
+        stack.push_async_callback(_tidy, servers, cluster, catalogue)
+        crew: dict[str, Member] = {}
+        stack.push_async_callback(_end, crew)
         tasks = await stack.enter_async_context(anyio.create_task_group())
+        stack.callback(tasks.cancel_scope.cancel)
         world = World(
             servers=servers,
             name=name,
@@ -296,20 +301,25 @@ async def open_world(servers: Servers, name: str, *, engine: str = OURS, seed: i
             feeder=feeder,
             tasks=tasks,
             settings=settings,
+            members=crew,
         )
-        await cluster.create(_topics(catalogue))
         tasks.start_soon(world.sampler.run)
         tasks.start_soon(world.supervise)
-        try:
-            yield world
-        finally:
-            with anyio.CancelScope(shield=True):
-                for member in list(world.members.values()):
-                    await member.server.kill()
-                tasks.cancel_scope.cancel()
-                with suppress(SluiceError):
-                    await servers.mend()
-                    await cluster.delete(_topics(world.catalogue))
+        yield world
+
+
+async def _end(crew: dict[str, Member]) -> None:
+    """Kill who is left, once nobody starts any more."""
+    with anyio.CancelScope(shield=True):
+        for member in crew.values():
+            await member.server.kill()
+
+
+async def _tidy(servers: Servers, cluster: Cluster, catalogue: Catalogue) -> None:
+    """Leave the servers well, and without this run's topics."""
+    with anyio.CancelScope(shield=True), suppress(SluiceError):
+        await servers.mend()
+        await cluster.delete(_topics(catalogue))
 
 
 def _topics(catalogue: Catalogue) -> dict[str, int]:

@@ -8,6 +8,7 @@ from bench.chaos.facts import (
     Assigned,
     Begun,
     Buried,
+    Claimed,
     Committed,
     Disturbed,
     EffectKind,
@@ -49,6 +50,9 @@ class History:
             name = {"event_id": f"q{offset}", "claim_id": f"c{offset}", "key": key}
             self._add(Published, "conductor", **name, partition="t/0", offset=offset, effect=effect)
         return self
+
+    def claim(self, offset: int, who: str = "a") -> "History":
+        return self._add(Claimed, who, claim_ids=[f"c{offset}"])
 
     def start(self, offset: int, who: str = "a", *, epoch: int = 1, key: str = "k") -> "History":
         return self._add(Started, who, event_id=f"q{offset}", key=key, partition="t/0", offset=offset, epoch=epoch)

@@ -68,6 +68,12 @@ def test_i3_what_was_settled_before_the_kill_must_not_run_again() -> None:
     assert "I3" in broken(History().publish(0).handle(0).disturb("kill").start(0, "b"))
 
 
+def test_i3_a_worker_that_froze_behind_its_claim_may_start_late_and_one_that_claims_late_may_not() -> None:
+    assert "I3" not in broken(History().publish(0).claim(0).handle(0, "b").start(0))
+    assert "I3" in broken(History().publish(0).handle(0, "b").claim(0).start(0))
+    assert "I3" in broken(History().publish(0).claim(0).start(0).end(0, outcome="OutageError").handle(0, "b").claim(0).start(0))
+
+
 def test_i4_a_commit_above_an_unfinished_record_is_found() -> None:
     history = History().publish(0, 1).start(0).start(1, key="other").end(1, key="other").settle(1)
     assert "I4" not in broken(history.commit(0))
