@@ -254,7 +254,8 @@ class Agent:
         """
         context = RunContext(thread, fence)
         before = await self._graph.snapshot(thread)
-        if before.open_step:
+        continued = before.open_step
+        if continued:
             async with aclosing(self._continue(before, context)) as payloads:
                 async for payload in payloads:
                     yield payload
@@ -265,7 +266,7 @@ class Agent:
             for waiting in before.waiting
             if waiting.request["policy_version"] != version
         }
-        if not answers:
+        if not answers and not continued:
             for payload in self._facts(before, self._stream(before, context, reopened="retry")):
                 yield payload
         async with aclosing(self._answer(before, context, answers)) as payloads:

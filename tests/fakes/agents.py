@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
@@ -117,6 +117,14 @@ class World:
     async def cancel(self, *, query_id: str | None, thread: ThreadRef = THREAD) -> list[Payload]:
         self.fence += 1
         return await self._all(self.agent().cancel(thread, query_id=query_id, reason="not wanted", fence=self.fence))
+
+    async def set_aside(self, rule: Literal["cancel", "revise"], *, thread: ThreadRef = THREAD) -> list[Payload]:
+        self.fence += 1
+        return await self._all(self.agent().set_aside(thread, rule=rule, fence=self.fence))
+
+    async def ask_again(self, *, thread: ThreadRef = THREAD) -> list[Payload]:
+        self.fence += 1
+        return await self._all(self.agent().ask_again(thread, fence=self.fence))
 
     async def _all(self, payloads: AsyncIterator[Payload]) -> list[Payload]:
         """Collect one run, and keep in `told` what was published before it died."""
