@@ -22,9 +22,11 @@ from workers.cli import inbox, output
 from workers.cli.approver import approver_of
 from workers.cli.decisions import publish_and_tell
 from workers.cli.output import JsonOption
+from workers.cli.rebuild import rebuild_
 from workers.client import open_client
 
 app = typer.Typer(help="See what waits for a person, and decide.", no_args_is_help=True)
+app.command("rebuild")(rebuild_)
 
 ApprovalId = Annotated[str, typer.Argument(help="The approval's id, from `sluice approvals list`.")]
 Tenant = Annotated[str, typer.Option(help="Whose approval it is.")]
@@ -60,7 +62,8 @@ def list_(
         elif not found.approvals:
             output.console.print("Nothing waits for a person.")
         else:
-            output.print_table(inbox.COLUMNS, [inbox.row(one) for one in found.approvals])
+            for line in (line for one in found.approvals for line in inbox.lines(one)):
+                output.print_plain(line, style="dim" if line.startswith(" ") else None)
         if found.cursor and not as_json:
             output.print_plain(f"There are more: the same command with --page {found.cursor}", style="dim")
 

@@ -93,7 +93,7 @@ def _tell(outcome: _Outcome, request: ApprovalRequested, *, as_json: bool) -> No
     if outcome.refused is not None:
         refused = outcome.refused
         why = f"{refused.code}/{refused.reason}" if refused.reason else refused.code
-        by = f" It was decided by {refused.winner.approver}: {refused.winner.decision}." if refused.winner else ""
+        by = f" ({refused.winner.decision}, by {refused.winner.approver})" if refused.winner else ""
         error = RejectedError(f"the decision did not count: {why}. {refused.detail}{by}", code=refused.code)
     elif outcome.accepted is None and outcome.executed is None:
         error = TimedOutError(

@@ -8,8 +8,6 @@ from typing import Any
 from topics.approval_state import ApprovalState, Candidate
 from topics.events import Terms
 
-COLUMNS = ("approval", "tenant", "thread", "tool", "arguments", "amount", "votes", "until")
-
 
 def plain(state: ApprovalState) -> dict[str, Any]:
     """An approval as one JSON object: the request as it was published, and how it stands."""
@@ -28,20 +26,17 @@ def plain(state: ApprovalState) -> dict[str, Any]:
     }
 
 
-def row(state: ApprovalState) -> Sequence[object]:
-    """One line of the list."""
+def lines(state: ApprovalState) -> Iterator[str]:
+    """An entry of the list: what identifies it and how it stands, and below it what would be done."""
     request = state.request
-    most = max((_votes_for(state, one) for one in _candidates(state)), default=0)
-    return (
-        request.approval_id,
-        state.tenant,
-        request.thread_id,
-        request.tool,
-        _json(request.arguments),
-        "" if request.amount is None else request.amount,
-        f"{most} of {request.terms.quorum}",
-        _instant(request.expires_at),
-    )
+    most = max(_votes_for(state, one) for one in _candidates(state))
+    about = [request.approval_id, state.tenant, request.thread_id, f"{most} of {request.terms.quorum} votes"]
+    if request.amount is not None:
+        about.append(f"amount {request.amount}")
+    if request.expires_at is not None:
+        about.append(f"until {_instant(request.expires_at)}")
+    yield "  ".join(about)
+    yield f"  {request.tool} {_json(request.arguments)}"
 
 
 def facts(state: ApprovalState) -> Iterator[tuple[str, str]]:
@@ -56,7 +51,8 @@ def facts(state: ApprovalState) -> Iterator[tuple[str, str]]:
     if request.amount is not None:
         yield "amount", str(request.amount)
     yield "why the agent wants it", request.reason
-    yield "requester", request.requester or "" + (" (may not decide)" if request.terms.requester_excluded else "")
+    if request.requester:
+        yield "requester", request.requester + (" (may not decide)" if request.terms.requester_excluded else "")
     yield "who may decide", who_may(request.terms)
     yield "allowed", ", ".join(request.allowed_decisions)
     yield "asked at", _instant(request.requested_at)
