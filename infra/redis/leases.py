@@ -79,7 +79,7 @@ class RedisLeases:
                 except (Exception, GeneratorExit) as error:  # noqa: BLE001  raised again below: the group would wrap it
                     failure = error
                 group.cancel_scope.cancel()
-            if held.lost and not isinstance(failure, GeneratorExit):
+            if held.lost:
                 raise held.lost from failure
             if failure:
                 raise failure

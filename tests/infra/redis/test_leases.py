@@ -116,3 +116,20 @@ async def test_a_holder_that_is_closed_ends_like_any_other_and_frees_the_thread(
     with pytest.raises(OutageError):
         await leave_at_the_yield(RedisLeases(redis_client, lease_ms=5000, keys=redis_keys))
     assert await redis_client.get(redis_keys.lease("t1")) is None
+
+
+async def lose_at_the_yield(leases: RedisLeases, client: Redis, keys: Keys) -> None:
+    with anyio.fail_after(10):
+        async with aclosing(hold_and_yield(leases)) as fences:
+            async for _ in fences:
+                await client.set(keys.lease("t1"), "another holder")
+                await anyio.sleep_forever()  # as an output that the broker is slow to take
+
+
+async def test_a_lease_that_is_lost_while_its_holder_waits_at_a_yield_is_told_as_what_it_is(
+    redis_client: Redis, redis_keys: Keys
+) -> None:
+    """A bare cancellation would be taken for a fault of the handler, spend its attempts, and end as a dead letter."""
+    with pytest.raises(FencedError):
+        await lose_at_the_yield(RedisLeases(redis_client, lease_ms=1500, keys=redis_keys), redis_client, redis_keys)
+    assert await redis_client.get(redis_keys.lease("t1")) == b"another holder"
