@@ -66,6 +66,7 @@ def _zombie_handlers(account: Account) -> int:
 
 async def restart_in_turn(world: World, seed: int) -> Verdict:
     """P7: every worker is stopped by SIGTERM and started again, in turn, twice, under load: nothing runs twice."""
+    world.settings |= PRODUCTION  # nobody dies here, so nobody waits for a session or a lease to end
     await world.start_workers(3)
     schedule = [Disturbance(2.0 + 3.0 * number, "stop", f"w{number % 3 + 1}") for number in range(6)]
     await carry_out(world, schedule, make_tasks(seed, len(schedule) * 80, keys=KEYS, work_ms=WORK_MS, fails=0.0))
@@ -80,6 +81,7 @@ async def restart_in_turn(world: World, seed: int) -> Verdict:
 
 async def join_and_leave(world: World, seed: int, *, turns: int = 20) -> Verdict:
     """P9: extra workers join and leave every 0.5 to 1.5 s."""
+    world.settings |= PRODUCTION
     draw = random.Random(seed)
     await world.start_workers(2)
     world.feed(make_tasks(seed, 600, keys=KEYS, work_ms=WORK_MS), rate_per_s=20.0)
