@@ -143,3 +143,20 @@ async def test_what_was_fetched_once_is_not_fetched_again(tmp_path: Path, monkey
     executable(tmp_path / "mvn", "exit 1")
     assert await fetch(tmp_path / "cache") == jars
     assert [path.name for path in jars.iterdir()] == ["kafka.jar"]
+
+
+def test_who_comes_in_by_the_second_door_is_sent_to_its_advertised_port(tmp_path: Path) -> None:
+    """A proxy stands there; who comes in by the first door passes no proxy."""
+    node = apache_kafka._Node(
+        folder=tmp_path,
+        logs=tmp_path,
+        cache_dir=tmp_path,
+        port=1001,
+        controller_port=1002,
+        second_listener=(1003, 1004),
+        overrides={"group.min.session.timeout.ms": 1000},
+    )
+    settings = node._settings()
+    assert settings["listeners"] == "PLAINTEXT://127.0.0.1:1001,SECOND://127.0.0.1:1003,CONTROLLER://127.0.0.1:1002"
+    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1001,SECOND://127.0.0.1:1004"
+    assert settings["group.min.session.timeout.ms"] == 1000

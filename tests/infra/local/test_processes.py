@@ -17,6 +17,7 @@ from topics.errors import ConfigError, HaltError
 
 GUARD = Path(processes.__file__).with_name("guard.py")
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
+ENDING = "import time; print('up', flush=True); time.sleep(1); raise SystemExit(3)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 WITH_OWN_CHILD = """
 import subprocess, sys, time
@@ -217,3 +218,18 @@ def test_the_guard_passes_the_exit_code_on(code: str, expected: int) -> None:
     command = [sys.executable, str(GUARD), "", "1", sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as guard:
         assert guard.wait(20) == expected
+
+
+@pytest.mark.parametrize(("code", "told"), [(ENDING, 3), (SLEEPER, 128 + signal.SIGTERM)])
+async def test_how_a_server_ended_is_told_until_it_is_put_away(tmp_path: Path, code: str, told: int) -> None:
+    server = server_of(code, tmp_path)
+    await server.start()
+    try:
+        if told > 128:
+            os.kill(server.pid, signal.SIGTERM)
+        with anyio.fail_after(10):
+            await server.wait_ended()
+        assert server.exit_code == told
+    finally:
+        await server.stop()
+    assert server.exit_code is None
