@@ -12,8 +12,8 @@ MAX_RETRY_AFTER_S: Final = 3600.0
 class RetryPolicy:
     """Full jitter between 0 and `base_s * 2**failures`, at most `cap_s`.
 
-    `max_failures` bounds expected failures, `max_unexpected` those that are bugs of ours. Source: AWS builders' library,
-    timeouts, retries and backoff with jitter.
+    `max_failures` bounds expected failures, `max_unexpected` those that are bugs of ours. `rate_wait_s` is for a provider that
+    limits our rate and names no time. Source: AWS builders' library, timeouts, retries and backoff with jitter.
     """
 
     base_s: float = 0.5
@@ -21,6 +21,7 @@ class RetryPolicy:
     max_failures: int = 8
     max_unexpected: int = 3
     lease_wait_s: float = 0.2
+    rate_wait_s: float = 5.0
     outage_wait_s: float = 5.0
     crash_limit: int = 5
 
@@ -69,16 +70,26 @@ def next_step(error: BaseException, *, failures: int, policy: RetryPolicy, jitte
         return Pause(policy.outage_wait_s * (0.5 + jitter))
     if isinstance(error, LeaseBusyError | FencedError):
         return RetryAfter(policy.lease_wait_s * (0.5 + jitter), spends_attempt=False)
+    if isinstance(error, RateLimitedError):
+        return _wait_for_rate(error, policy, jitter)
     if isinstance(error, RejectedError):
         return DeadLetter(error.reason_code, "poison")
     return _bounded(error, failures=failures, policy=policy, jitter=jitter)
+
+
+def _wait_for_rate(error: RateLimitedError, policy: RetryPolicy, jitter: float) -> RetryAfter:
+    """Wait for as long as the provider says, and as often: it limits our pace, and the record is no worse for it.
+
+    The jitter comes behind its word, so that those that wait do not come back all at once and are sent away again.
+    """
+    if error.retry_after_s is None:
+        return RetryAfter(policy.rate_wait_s * (0.5 + jitter), spends_attempt=False)
+    named_s = min(max(error.retry_after_s, policy.base_s), MAX_RETRY_AFTER_S)
+    return RetryAfter(named_s + policy.base_s * jitter, spends_attempt=False)
 
 
 def _bounded(error: BaseException, *, failures: int, policy: RetryPolicy, jitter: float) -> Step:
     expected = isinstance(error, RetryableError)
     if failures + 1 >= (policy.max_failures if expected else policy.max_unexpected):
         return DeadLetter(error.reason_code if expected else "unexpected", "exhausted")
-    if isinstance(error, RateLimitedError) and error.retry_after_s is not None:
-        # The provider's word, plus jitter so that waiting records don't come back all at once.
-        return RetryAfter(min(error.retry_after_s, MAX_RETRY_AFTER_S) + policy.base_s * jitter)
     return RetryAfter(min(policy.cap_s, policy.base_s * 2**failures) * jitter)

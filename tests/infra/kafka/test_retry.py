@@ -59,6 +59,15 @@ def test_the_providers_word_on_waiting_is_a_floor(jitter: float, asked: float):
     assert step.delay_s >= min(asked, 3600)
 
 
+@pytest.mark.parametrize("asked", [None, 0.0, 2.0])
+def test_a_limited_rate_spends_no_attempt_however_often(asked: float | None):
+    """P1: a storm of them lasts for more retries than a record has attempts."""
+    step = next_step(RateLimitedError(retry_after_s=asked), failures=10_000, policy=POLICY, jitter=0.5)
+    assert isinstance(step, RetryAfter)
+    assert not step.spends_attempt
+    assert step.delay_s >= POLICY.base_s
+
+
 @given(failures=st.integers(0, 6), jitter=st.floats(0, 0.999))
 def test_the_delay_is_full_jitter_under_a_growing_cap(failures: int, jitter: float):
     step = next_step(RetryableError("x"), failures=failures, policy=POLICY, jitter=jitter)
