@@ -9,6 +9,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final
 
+from flows.agent.decided import POLICY_CHANGED
 from flows.agent.threads import Agent, EditProblem, GraphVersionError, ThreadRef
 from flows.approvals import machine, timing
 from flows.approvals.machine import BadEdit, Ballot, Edit, Refusal, Voter
@@ -53,8 +54,11 @@ async def handle_decision(
     if isinstance(answer, ApprovalRefused):
         if answer.code == "graph_version":
             raise GraphVersionError(answer.detail)
-        return
-    if answer.standing == "won":
+        if (answer.code, answer.reason) == ("stale", POLICY_CHANGED):
+            async with aclosing(_passed_over(conversation.ask_again(_thread(state)))) as payloads:
+                async for payload in payloads:
+                    yield payload
+    elif answer.standing == "won":
         async with aclosing(_apply(event, state, conversation)) as payloads:
             async for payload in payloads:
                 yield payload
@@ -84,7 +88,7 @@ async def handle_due(
         yield payload
     yield told
     if isinstance(told, ApprovalExpired):
-        async with aclosing(_end(event, state, conversation)) as payloads:
+        async with aclosing(_passed_over(_end(state, conversation))) as payloads:
             async for payload in payloads:
                 yield payload
 
@@ -126,11 +130,15 @@ class _Counting:
             voter = self._voter(known) if known.status == "pending" else Voter(decided.approver)
         except ForgedError as error:
             return machine.refuse(known, event.id, decided, Refusal(error.answer_code, error.reason, str(error)))
+        is_old = known.request.policy_version != self._agent.policy_version(event.tenant)
         stands = partial(self._verifier.stands, event.tenant)
         ballot = Ballot(event.id, decided, voter, self._edit(known), stands)
         after, answer = machine.vote(known, ballot, now=self._clock.now())
-        if known.status == "pending" and (isinstance(answer, ApprovalAccepted) or answer.code == "invalid_edit"):
+        if known.status == "pending" and (is_old or isinstance(answer, ApprovalAccepted) or answer.code == "invalid_edit"):
             obstacle = await self._obstacle(known)
+            if obstacle is None and is_old:
+                # Whoever may decide by the policy of now need not be one who might by the old one.
+                obstacle = Refusal("stale", POLICY_CHANGED, "the policy changed: it is asked again")
             if obstacle is not None:
                 # Not recorded: once the obstacle is gone the same decision may count.
                 return known, machine.refused(event.id, decided, obstacle)
@@ -157,7 +165,7 @@ class _Counting:
         if problem is not None:
             return Refusal("graph_version", "", problem)
         try:
-            exists = (await self._agent.status(ThreadRef(tenant, request.thread_id))).exists
+            exists = (await self._agent.status(_thread(known))).exists
         except RejectedError as error:
             if error.reason_code not in NOTHING_WAITS:
                 raise
@@ -170,9 +178,8 @@ async def _apply(event: Event[ApprovalDecided], state: ApprovalState, conversati
     request, verdict = state.request, state.verdict
     if verdict is None:
         raise ValueError("a decision won, and there is no verdict")
-    thread = ThreadRef(event.tenant, request.thread_id)
     try:
-        async with aclosing(conversation.resume(thread, approval_id=request.approval_id, verdict=verdict)) as payloads:
+        async with aclosing(conversation.resume(_thread(state), approval_id=request.approval_id, verdict=verdict)) as payloads:
             async for payload in payloads:
                 yield payload
     except GraphVersionError as error:
@@ -186,23 +193,29 @@ async def _apply(event: Event[ApprovalDecided], state: ApprovalState, conversati
         yield machine.refused(event.id, event.payload, Refusal(code, "", str(error)))
 
 
-async def _end(event: Event[ApprovalDue], state: ApprovalState, conversation: Conversation) -> AsyncGenerator[Payload]:
+def _end(state: ApprovalState, conversation: Conversation) -> AsyncGenerator[Payload]:
     """Tell the thread that nobody decided in time: the call is rejected, or its query called off."""
     request, verdict = state.request, state.verdict
-    thread = ThreadRef(event.tenant, request.thread_id)
-    run = (
-        conversation.cancel(thread, query_id=request.query_id)
-        if verdict is None
-        else conversation.resume(thread, approval_id=request.approval_id, verdict=verdict)
-    )
+    if verdict is None:
+        return conversation.expire(
+            _thread(state), approval_id=request.approval_id, query_id=request.query_id, reason=timing.NOT_IN_TIME
+        )
+    return conversation.resume(_thread(state), approval_id=request.approval_id, verdict=verdict)
+
+
+async def _passed_over(run: AsyncGenerator[Payload]) -> AsyncGenerator[Payload]:
+    """A run that may find nothing any more. What has to be told was told, and there is nobody else to tell."""
     try:
         async with aclosing(run) as payloads:
             async for payload in payloads:
                 yield payload
     except RejectedError as error:
-        # Nothing waits for it any more: that it expired is told, and there is nobody else to tell.
         if error.reason_code not in NOTHING_WAITS:
             raise
+
+
+def _thread(state: ApprovalState) -> ThreadRef:
+    return ThreadRef(state.tenant, state.request.thread_id)
 
 
 def _unknown(known: ApprovalState | None) -> Refusal:

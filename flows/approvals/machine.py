@@ -25,6 +25,7 @@ from topics.events import (
 KEPT_REFUSALS: Final = 50
 MAX_ACCEPTED: Final = 200
 MAX_AMENDMENTS: Final = 20
+_WITHDRAWN: Final = {"policy_changed": "the policy changed: it is asked again"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,8 @@ def _is_the_same(known: ApprovalAccepted, decided: ApprovalDecided) -> bool:
 def _closed(state: ApprovalState, ballot: Ballot) -> Refusal | None:
     if state.status == "withdrawn":
         # A reason of people is prose; what a program can act on is one word.
-        return Refusal("stale", state.reason if state.reason.isidentifier() else "", "the action is no longer wanted")
+        reason = state.reason if state.reason.isidentifier() else ""
+        return Refusal("stale", reason, _WITHDRAWN.get(reason, "the action is no longer wanted"))
     if state.status == "expired":
         return Refusal("expired", "", "nobody decided in time")
     winner = state.verdict

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from flows.agent.threads import GraphVersionError
+from flows.approvals.policy import ApprovalPolicy
 from tests.fakes.agents import THREAD, one, only
 from tests.fakes.chat_model import call, say
 from tests.workers.desk import Desk, asked, decided
@@ -18,6 +19,7 @@ from topics.events import (
     ApprovalExecuted,
     ApprovalRefused,
     ApprovalRequested,
+    ApprovalWithdrawn,
     Payload,
     Terms,
 )
@@ -277,3 +279,56 @@ async def test_two_decisions_at_once_are_counted_one_after_the_other():
     refused = one(ApprovalRefused, await desk.handle(decided(request, id_="d1")))
     assert (refused.code, refused.winner and refused.winner.decision_id) == ("late", "rival")
     assert not desk.world.effects()
+
+
+# Another policy
+
+
+async def test_a_decision_under_an_older_policy_runs_nothing_and_is_asked_again():
+    """P4."""
+    desk = Desk()
+    old = await waiting(desk)
+    desk.world.policy = ApprovalPolicy(version="2")
+    told = await desk.handle(decided(old, id_="d1"))
+    refused, again = one(ApprovalRefused, told), one(ApprovalRequested, told)
+    assert (refused.code, refused.reason) == ("stale", "policy_changed")
+    assert one(ApprovalWithdrawn, told).approval_id == old.approval_id
+    assert (again.approval_id != old.approval_id, again.policy_version) == (True, "2")
+    assert not desk.world.effects()
+    assert only(ApprovalRefused, await desk.handle(decided(old, id_="d1"))) == [refused], "answered the same again"
+    assert one(ApprovalExecuted, await desk.handle(decided(again, id_="d2"))).status == "ok"
+    assert len(desk.world.effects()) == 1
+
+
+async def test_who_may_decide_only_by_the_policy_of_now_brings_the_question_to_it():
+    desk = Desk()
+    old = await needing(desk, Terms(people=("gone",)))
+    desk.world.policy = ApprovalPolicy(version="2")
+    told = await desk.handle(decided(old, approver="ana"))
+    assert one(ApprovalRefused, told).reason == "policy_changed"
+    assert one(ApprovalExecuted, await desk.handle(decided(one(ApprovalRequested, told), id_="d2", approver="ana"))).status == "ok"
+
+
+async def test_a_forged_decision_brings_nothing_to_another_policy():
+    desk = Desk()
+    old = await waiting(desk)
+    desk.world.policy, desk.verifier.forged = ApprovalPolicy(version="2"), {"eve": "unknown_key"}
+    told = await desk.handle(decided(old, approver="eve"))
+    assert [type(payload) for payload in told] == [ApprovalRefused]
+    assert (await desk.registry.find("acme", old.approval_id)).status == "pending"
+
+
+async def test_a_worker_that_dies_while_it_asks_again_finishes_when_the_decision_comes_again():
+    for steps in range(1, 4):
+        desk = Desk()
+        old = await waiting(desk)
+        desk.world.policy = ApprovalPolicy(version="2")
+        async with aclosing(desk.payloads(decided(old, id_="d1"))) as payloads:
+            for _ in range(steps):
+                await anext(payloads)
+        told = await desk.handle(decided(old, id_="d1"))
+        assert one(ApprovalRefused, told).reason == "policy_changed"
+        assert one(ApprovalWithdrawn, told).approval_id == old.approval_id
+        again = one(ApprovalRequested, told)
+        assert one(ApprovalExecuted, await desk.handle(decided(again, id_="d2"))).status == "ok"
+        assert len(desk.world.effects()) == 1
