@@ -73,13 +73,11 @@ class ModelTurn:
         history.check_history(fitting)
         prompt = [written.sendable_message(message) if isinstance(message, AIMessage) else message for message in fitting]
         model = self.parts.model.bind_tools([_schema(tool) for tool in toolset.tools])
-        merged: AIMessageChunk | None = None
-        async for chunk in model.astream(prompt, config):
-            if isinstance(chunk, AIMessageChunk):
-                merged = chunk if merged is None else merged + chunk
-        if merged is None:
+        chunks = [chunk async for chunk in model.astream(prompt, config) if isinstance(chunk, AIMessageChunk)]
+        if not chunks:
             raise UnavailableError("the model sent nothing")
-        return merged
+        # All at once: added one by one, each addition reads and checks again all that came before.
+        return chunks[0] + chunks[1:]
 
     def _settle(self, state: AgentState, raw: AIMessage) -> dict[str, Any]:
         taken = {
