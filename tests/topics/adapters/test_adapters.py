@@ -41,8 +41,8 @@ TOOLS = st.sampled_from(["refund", "wire_money", "Überweisen 🙈"])
 @st.composite
 def requests(draw: st.DrawFn) -> ApprovalRequested:
     return ApprovalRequested(
-        approval_id=draw(st.uuids().map(str)), thread_id="T-1", query_id="q", interrupt_id="i", tool_class="WRITE", tool=draw(TOOLS),
-        arguments=draw(ARGUMENTS), args_digest="ab" * 32, policy_version="1", graph_version="1", reason=draw(st.text(max_size=20)),
+        approval_id=draw(st.uuids().map(str)), thread_id="T-1", query_id="q", interrupt_id="i", tool_class="WRITE",
+        tool=draw(TOOLS), arguments=draw(ARGUMENTS), args_digest="ab" * 32, policy_version="1", graph_version="1", reason=draw(st.text(max_size=20)),
         allowed_decisions=tuple(draw(st.lists(st.sampled_from(EVERY_DECISION), unique=True))),
     )  # fmt: skip
 
