@@ -1,7 +1,7 @@
 """The door to Redis: how we connect, what a server must be, and what its errors mean."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, cast
 
 from redis import exceptions
@@ -122,6 +122,7 @@ async def check_server(client: Redis, *, keys: Keys | None = None) -> Sequence[s
             modules = await _modules(client)
             settings = await _settings(client)
             await probe(client, keys=keys)
+            await _search_and_scripts(client, keys or Keys())
     except OutageError as error:
         raise ConfigError(f"Redis does not answer: is it running, and is SLUICE_REDIS_URL right? ({error})") from error
     except exceptions.ResponseError as error:
@@ -152,6 +153,20 @@ async def _settings(client: Redis) -> dict[str, str]:
     return {_text(name): _text(value) for name, value in found.items()}
 
 
+async def _search_and_scripts(client: Redis, keys: Keys) -> None:
+    """Ask for what a user may be denied and that changes nothing: only the permission matters, so any other refusal is fine."""
+    index = keys.probe("no such index")
+    for command in (
+        ("FT.SEARCH", index, "*"),
+        ("FT.INFO", index),
+        ("FT.CREATE", index),
+        ("EVALSHA", "0" * 40, "0"),
+        ("SCRIPT", "LOAD", ""),
+    ):
+        with suppress(exceptions.NoScriptError, exceptions.ResponseError), outages():
+            await cast("Any", client).execute_command(*command)
+
+
 async def probe(client: Redis, *, keys: Keys | None = None) -> None:
     """Write, read, list, expire and delete, as we do all day: a server that answers a ping may still take no write.
 
@@ -162,13 +177,15 @@ async def probe(client: Redis, *, keys: Keys | None = None) -> None:
     place = (keys or Keys()).probe("check")
     pipeline = client.pipeline(transaction=True)
     pipeline.delete(place)
+    pipeline.hset(place, "field", b"written")
+    pipeline.delete(place)
     pipeline.rpush(place, b"written")
     pipeline.lrange(place, 0, -1)
     pipeline.pexpire(place, milliseconds(PROBE_TTL))
     pipeline.delete(place)
     with outages():
         answers = cast("Sequence[Any]", await pipeline.execute())
-    if list(answers[2]) != [b"written"] or not answers[3] or answers[4] != 1:
+    if list(answers[4]) != [b"written"] or not answers[5] or answers[6] != 1:
         raise ConfigError("Redis did not give back what was written to it")
 
 
