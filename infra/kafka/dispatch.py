@@ -12,10 +12,12 @@ from infra.kafka.board import Board
 from infra.kafka.execution import Executor
 from infra.kafka.lanes import LaneTable
 from infra.kafka.routes import Route
+from infra.kafka.suspects import Suspects
 from infra.kafka.unit_tasks import UnitTasks
 from topics.errors import CrashLoopError
 
 LONGEST_NAP_S: Final = 1.0
+SUSPECT_WAIT_S: Final = 0.2
 
 
 class Ends(Protocol):
@@ -47,6 +49,7 @@ class Dispatcher:
         self._units = UnitTasks()
         self._turn = list(board.routes)
         self._batch_since_s: dict[str, float] = {}
+        self._suspects = Suspects(crash_limit=board.config.retry.crash_limit)
         self.running = 0
 
     async def run(self) -> None:
@@ -100,7 +103,7 @@ class Dispatcher:
     def _take(self, name: str, now_s: float) -> list[Work]:
         route, lanes = self._board.routes[name], self._board.lanes[name]
         if route.batch_handler is None:
-            return _heads(lanes, 1, now_s)
+            return self._heads(lanes, 1, now_s)
         ready = lanes.ready(now_s)
         if not ready:
             self._batch_since_s.pop(name, None)
@@ -109,7 +112,7 @@ class Dispatcher:
         if ready < route.batch_size and now_s - since_s < route.batch_wait_s:
             return []
         del self._batch_since_s[name]
-        return _heads(lanes, route.batch_size, now_s)
+        return self._heads(lanes, route.batch_size, now_s)
 
     def _nap_s(self) -> float:
         """Until the next lane is due, a batch is old enough, or the gate may be tried."""
@@ -127,6 +130,7 @@ class Dispatcher:
         if healthy:
             outcomes |= await self._executor.run(route, healthy)
         self.running -= 1
+        self._suspects.ended(unit)
         if self._units.closing:
             return
         for work in unit:
@@ -147,9 +151,12 @@ class Dispatcher:
             return CrashLoopError(f"its worker died {crashes} times while it ran")
         return None
 
-
-def _heads(lanes: LaneTable[Work], count: int, now_s: float) -> list[Work]:
-    heads: list[Work] = []
-    while len(heads) < count and (taken := lanes.take(now_s)):
-        heads.append(taken[1])
-    return heads
+    def _heads(self, lanes: LaneTable[Work], count: int, now_s: float) -> list[Work]:
+        heads: list[Work] = []
+        while len(heads) < count and (taken := lanes.take(now_s)):
+            work = taken[1]
+            if self._suspects.may_start(work):
+                heads.append(work)
+            else:
+                lanes.postpone(work.lane, due_at_s=now_s + SUSPECT_WAIT_S)
+        return heads
