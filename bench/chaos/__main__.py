@@ -19,7 +19,7 @@ import anyio
 
 from bench import rig
 from bench.chaos import report, schedule
-from bench.chaos.mix import MIX, Mix
+from bench.chaos.mix import MIX, SCHEDULE_FILE, Mix
 from bench.chaos.procedures import CONTROLS, PROCEDURES
 from bench.chaos.servers import Servers, serving
 from bench.chaos.spec import OURS
@@ -80,7 +80,7 @@ async def conduct(folder: Path, plan: Plan) -> tuple[list[Verdict], list[tuple[C
 
 async def _run(servers: Servers, procedure: Procedure, seed: int, engine: str) -> Verdict:
     """One run in a world of its own. A run that cannot be brought to its end has failed."""
-    name = f"{procedure.name.lower()}-{engine.replace('_', '-')}-{seed}"
+    name = run_name(procedure.name, engine, seed)
     _say(f"{procedure.name} {procedure.title}, engine {engine}, seed {seed} ...")
     began_s = time.monotonic()
     verdict = Verdict(procedure.name, engine, seed, broken={"ended": [f"it did not end within {RUN_WITHIN_S:g} s"]})
@@ -94,6 +94,11 @@ async def _run(servers: Servers, procedure: Procedure, seed: int, engine: str) -
     return verdict
 
 
+def run_name(procedure: str, engine: str, seed: int) -> str:
+    """What a run's folder, topics and keys begin with."""
+    return f"{procedure.lower()}-{engine.replace('_', '-')}-{seed}"
+
+
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -104,6 +109,7 @@ def _show(folder: Path, verdicts: Sequence[Verdict], controls: Sequence[tuple[Co
     for one in verdicts:
         if not one.holds:
             print(f"\n{one.procedure} with seed {one.seed} broke:", *report.sentences(one), sep="\n")
+            print(f"  again: python -m bench.chaos {_again(folder, one)}")
     if controls:
         rows = [
             (control.engine, one.procedure, " or ".join(control.must_break), " ".join(sorted(one.broken)) or "nothing")
@@ -113,14 +119,27 @@ def _show(folder: Path, verdicts: Sequence[Verdict], controls: Sequence[tuple[Co
     blind = [control.engine for control, one in controls if not report.has_failed(control, one)]
     if blind:
         print(f"\nnot seen to break: {', '.join(blind)}")
-    well = all(one.holds for one in verdicts) and not blind
+    return all(one.holds for one in verdicts) and not blind
+
+
+def _again(folder: Path, verdict: Verdict) -> str:
+    """The arguments that run it again."""
+    kept = folder / run_name(verdict.procedure, verdict.engine, verdict.seed) / SCHEDULE_FILE
+    if kept.exists():
+        return f"--schedule {kept} --seed {verdict.seed} --inputs {verdict.figures.get('inputs', 0)}"
+    return f"--only {verdict.procedure} --seed {verdict.seed}"
+
+
+def _put_away(folder: Path, *, well: bool) -> None:
+    """Nothing is left of a run where all is well; ledgers, schedules and logs of any other are kept for a look."""
+    for part in [folder] if well else [folder / "kafka", folder / "redis"]:
+        shutil.rmtree(part, ignore_errors=True)
     if not well:
-        _say(f"chaos: ledgers, logs and schedules of every run are in {folder}; run one again with --only NAME --seed N")
-    return well
+        _say(f"chaos: ledgers, schedules and logs of every run are in {folder}")
 
 
-def main() -> int:
-    """Read the command line."""
+def command_line() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(prog="python -m bench.chaos", description=__doc__)
     parser.add_argument("--short", action="store_true", help="a few minutes: the procedures that catch most, and every control")
     parser.add_argument("--seed", type=int, default=1)
@@ -128,7 +147,12 @@ def main() -> int:
     parser.add_argument("--schedule", help="the schedule of a mixed run, to carry it out again")
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--kills", type=int, default=60)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    """Read the command line, conduct, and tell."""
+    options = command_line().parse_args()
     configure_logging("error")
     if missing := apache_kafka_missing():
         sys.exit(f"chaos: {missing}")
@@ -139,8 +163,7 @@ def main() -> int:
     folder = Path(mkdtemp(prefix="sluice-chaos-"))
     verdicts, controls = anyio.run(conduct, folder, plan)
     well = _show(folder, verdicts, controls)
-    if well:
-        shutil.rmtree(folder, ignore_errors=True)
+    _put_away(folder, well=well)
     print(json.dumps(report.summary(verdicts, controls)))
     return 0 if well else 1
 

@@ -13,6 +13,7 @@ from bench.chaos.verdict import Verdict
 from bench.chaos.world import World
 
 MIX: Final = "MIX"
+SCHEDULE_FILE: Final = "schedule.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Mix:
     async def run(self, world: World, seed: int) -> Verdict:
         """Kills and everything else, mixed, against all invariants."""
         schedule = self.schedule or mixed(seed, kills=self.kills, others=self.others)
-        (world.folder / "schedule.jsonl").write_text(to_text(schedule))
+        (world.folder / SCHEDULE_FILE).write_text(to_text(schedule))
         await world.start_workers(3)
         await carry_out(world, schedule, make_tasks(seed, self.inputs, keys=KEYS, work_ms=WORK_MS))
         verdict = Verdict(MIX, world.engine, seed)
