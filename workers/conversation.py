@@ -185,7 +185,11 @@ class Conversation:
     async def _rule(self, thread: ThreadRef) -> OnNewMessage:
         """What a new message does to what waits. Another build's thread is left alone: it can only hold."""
         status = await self.agent.status(thread)
-        return status.on_new_message if self.agent.resumes(status.graph_version) else "hold"
+        return "hold" if status.is_foreign else status.on_new_message
+
+    async def _is_free(self, thread: ThreadRef) -> bool:
+        status = await self.agent.status(thread)
+        return not status.pending and not status.is_foreign
 
     async def _apply(self, thread: ThreadRef, lease: Lease, won: Sequence[tuple[str, Verdict]]) -> AsyncGenerator[Payload]:
         for approval_id, verdict in won:
@@ -206,7 +210,7 @@ class Conversation:
                 attempt = lease.fence * 1000
                 yield AnswerFailed(thread_id=thread.thread_id, query_id=question.query_id, attempt=attempt, code="cancelled")
                 await self.held.drop(thread.checkpoint_id, question.query_id)
-        while (question := await self.held.first(thread.checkpoint_id)) and not (await self.agent.status(thread)).pending:
+        while (question := await self.held.first(thread.checkpoint_id)) and await self._is_free(thread):
             async with aclosing(self._ask(thread, lease, question)) as payloads:
                 async for payload in payloads:
                     yield payload
@@ -238,7 +242,7 @@ class Conversation:
             GraphVersionError: Another build paused the thread. Nothing was changed.
         """
         status = await self.agent.status(thread)
-        if status.pending and not self.agent.resumes(status.graph_version):
+        if status.is_foreign:
             raise GraphVersionError(f"the thread was paused by graph {status.graph_version}")
         meant = [request for request in status.pending if request.policy_version != older_than]
         await self.approvals.open(thread.tenant, meant)

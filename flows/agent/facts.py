@@ -23,7 +23,7 @@ def query_of(snapshot: Snapshot, query_id: str | None = None) -> PastQuery | Non
 
 def requests_of(snapshot: Snapshot) -> tuple[events.ApprovalRequested, ...]:
     """Every call that waits for a person."""
-    return tuple(_request(waiting) for waiting in snapshot.waiting)
+    return tuple(request_of(waiting) for waiting in snapshot.waiting)
 
 
 def on_new_message(snapshot: Snapshot) -> events.OnNewMessage:
@@ -44,7 +44,8 @@ def on_new_message(snapshot: Snapshot) -> events.OnNewMessage:
     return next(rule for rule in _GIVES_UP if rule in rules or rule in decided)
 
 
-def _request(waiting: Waiting) -> events.ApprovalRequested:
+def request_of(waiting: Waiting) -> events.ApprovalRequested:
+    """One call that waits."""
     return events.ApprovalRequested.model_validate({**waiting.request, "interrupt_id": waiting.interrupt_id})
 
 

@@ -19,6 +19,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, StateSnapshot
 
+from flows.agent import gate as gates
 from flows.agent import schema
 from flows.agent.execute import Execute
 from flows.agent.gate import Gate
@@ -31,7 +32,7 @@ GRAPH_REVISION: Final = "1"
 # Versions of earlier builds whose paused threads this build resumes as they are: what it added has a default where it is read.
 # A version gets here together with a stored thread of that build that a test resumes.
 RESUMES: Final[tuple[str, ...]] = ()
-NODES: Final = ("model", "gate", "dispatch", "execute", "search", "repair")
+NODES: Final = ("model", gates.GATE, "dispatch", "execute", "search", "repair")
 STEPS_PER_MODEL_CALL: Final = 4
 
 
@@ -79,9 +80,9 @@ class AgentGraph:
         for name, action in zip(NODES, actions, strict=True):
             graph.add_node(name, cast("Any", action))
         graph.add_edge(START, "model")
-        paths = {"gate": "gate", "dispatch": "dispatch", "repair": "repair", "end": END}
+        paths = {gates.GATE: gates.GATE, "dispatch": "dispatch", "repair": "repair", "end": END}
         graph.add_conditional_edges("model", gate.after_model, cast("Any", paths))
-        graph.add_edge("gate", "dispatch")
+        graph.add_edge(gates.GATE, "dispatch")
         for node in ("execute", "search", "repair"):
             graph.add_edge(node, "model")
         self._graph = graph.compile(checkpointer=checkpointer)

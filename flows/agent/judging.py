@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from flows.agent import calls, digests
 from flows.agent.parts import AgentParts
-from flows.agent.state import ThreadRef
+from flows.agent.state import AgentState, ThreadRef
 from flows.approvals.policy import Allow, Ask, Deny
 from topics.events import ApprovalRequested
 from topics.text import clean_json
@@ -37,16 +37,30 @@ def build_problem(
     """Why this build cannot do what was decided, or None. `graphs` are the graph versions that it resumes."""
     if request.graph_version not in graphs:
         return f"the thread was paused by graph {request.graph_version}"
-    if decision not in _RUNS:
-        return None
-    tool = parts.tool(tenant, request.tool)
-    if tool is None:
+    return call_problem(parts, request.tool, request.arguments, tenant=tenant) if decision in _RUNS else None
+
+
+def call_problem(parts: AgentParts, tool: str, arguments: dict[str, Any], *, tenant: str) -> str | None:
+    """Why this build cannot run a call as it was shown, or None."""
+    known = parts.tool(tenant, tool)
+    if known is None:
         return "this build has no such tool"
     try:
-        unchanged = calls.plain_arguments(tool, request.arguments) == request.arguments
+        unchanged = calls.plain_arguments(known, arguments) == arguments
     except calls.InvalidArgumentsError:
         unchanged = False
     return None if unchanged else "the tool takes other arguments in this build"
+
+
+def approved_problem(parts: AgentParts, state: AgentState, *, tenant: str) -> str | None:
+    """The same for what the current query's calls were approved to do and have not done yet."""
+    done = state.get("executed", {})
+    problems = (
+        call_problem(parts, record["tool"], record["arguments"], tenant=tenant)
+        for approval_id, record in state.get("decisions", {}).items()
+        if record["query_id"] == state.get("query_id") and record["decision"] in _RUNS and approval_id not in done
+    )
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def judge_edit(

@@ -61,12 +61,14 @@ class GraphVersionError(RejectedError):
 class ThreadStatus:
     """A thread from outside. `open_step`: a run was cut off and must be continued first.
 
+    `is_foreign`: another build left it unfinished, and this one cannot go on with it.
     `on_new_message` is the rule for a new message while the thread waits: of several, the one that gives up least.
     """
 
     exists: bool
     pending: tuple[ApprovalRequested, ...] = ()
     on_new_message: OnNewMessage = "hold"
+    is_foreign: bool = False
     open_step: bool = False
     query_id: str | None = None
     graph_version: str | None = None
@@ -138,7 +140,7 @@ class Agent:
                 yield payload
         if before.exists and before.state.get("query_id") == query_id:
             return
-        if before.waiting:
+        if before.waiting or self._is_foreign(before):
             waiting_for = tuple(request.approval_id for request in facts.requests_of(before))
             yield AnswerHeld(thread_id=thread.thread_id, query_id=query_id, waiting_for=waiting_for)
             return
@@ -165,7 +167,7 @@ class Agent:
 
         Raises:
             ThreadGoneError: There is no such thread.
-            GraphVersionError: Another build paused it.
+            GraphVersionError: Another build paused it, or this one cannot run what was approved. Nothing was changed.
             StaleApprovalError: Nothing waits for this approval, and this verdict was never applied.
             RetryableError: A dependency failed. What was done is saved; the same call continues it.
         """
@@ -185,6 +187,11 @@ class Agent:
             for payload in self._applied_before(before, context, approval_id, verdict, continued=continued):
                 yield payload
             return
+        request = facts.request_of(waiting)
+        problem = self.build_problem(request, tenant=thread.tenant, decision=verdict.decision)
+        problem = problem or judging.approved_problem(self._parts, before.state, tenant=thread.tenant)
+        if problem is not None:
+            raise GraphVersionError(problem)
         answer = clean_json(verdict.model_dump(mode="json"))
         stream = self._stream(before, context, reopened="resumed")
         async with aclosing(self._run(self._graph.resume({waiting.interrupt_id: answer}, context), thread, stream)) as payloads:
@@ -220,6 +227,7 @@ class Agent:
             before = await self._graph.snapshot(thread)
         for payload in self._cancelled_before(before, context, before.state.get("query_id")):
             yield payload
+        self._check_version(before)
         answers = {
             waiting.interrupt_id: _instead(EXPIRED if waiting.request["approval_id"] == expired else CANCEL, reason)
             for waiting in before.waiting
@@ -238,6 +246,7 @@ class Agent:
             GraphVersionError: Another build paused it. Nothing was changed.
         """
         before = await self._graph.snapshot(thread)
+        self._check_version(before)
         word = _instead(CANCEL, decided.NEW_MESSAGE) if rule == "cancel" else _instead(REVISED, decided.SUPERSEDED)
         answers = {waiting.interrupt_id: word for waiting in before.waiting}
         async with aclosing(self._answer(before, RunContext(thread, fence), answers)) as payloads:
@@ -260,6 +269,7 @@ class Agent:
                 async for payload in payloads:
                     yield payload
             before = await self._graph.snapshot(thread)
+        self._check_version(before)
         version = self.policy_version(thread.tenant)
         answers = {
             waiting.interrupt_id: _instead(AGAIN, decided.POLICY_CHANGED)
@@ -282,6 +292,7 @@ class Agent:
             exists=True,
             pending=facts.requests_of(snapshot),
             on_new_message=facts.on_new_message(snapshot),
+            is_foreign=self._is_foreign(snapshot),
             open_step=snapshot.open_step,
             query_id=snapshot.state.get("query_id"),
             graph_version=snapshot.state.get("graph_version"),
@@ -329,7 +340,6 @@ class Agent:
         """Answer interrupts with something else than a person's decision, and run on; none: do nothing."""
         if not answers:
             return
-        self._check_version(before)
         stream = self._stream(before, context, reopened="retry")
         async with aclosing(self._run(self._graph.resume(answers, context), context.thread, stream)) as payloads:
             async for payload in payloads:
@@ -394,8 +404,13 @@ class Agent:
         if ending is not None:
             yield ending
 
+    def _is_foreign(self, snapshot: Snapshot) -> bool:
+        """Whether another build left it unfinished. LangGraph drops tasks of nodes it does not know: no task is not the end."""
+        is_over = snapshot.is_idle and snapshot.state.get("outcome") is not None
+        return snapshot.exists and not is_over and not self.resumes(snapshot.state.get("graph_version"))
+
     def _check_version(self, snapshot: Snapshot) -> None:
-        if not snapshot.is_idle and not self.resumes(snapshot.state.get("graph_version")):
+        if self._is_foreign(snapshot):
             raise GraphVersionError(f"the thread was paused by graph {snapshot.state.get('graph_version')}")
 
 

@@ -1,0 +1,208 @@
+"""A deploy between pause and resume (case 19): resumed as it was, or parked and decidable by a build that knows the thread.
+
+Never a thread that ends with its action not done, and never a question asked twice.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypedDict, get_type_hints
+
+import pytest
+from redis.asyncio import Redis
+
+from flows.agent import gate, graph
+from flows.agent.state import AgentState
+from flows.agent.threads import GraphVersionError
+from flows.agent.tools import ToolContext, tool
+from infra.redis.checkpointer import HardenedRedisSaver
+from infra.redis.keys import Keys
+from infra.redis.leases import RedisLeases
+from tests.fakes.agents import THREAD, TOOLS, World, one, only
+from tests.fakes.chat_model import Script, call, say
+from tests.workers.desk import Desk, asked, called_off, decided
+from topics.events import AnswerHeld, ApprovalAccepted, ApprovalExecuted, ApprovalRefused, ApprovalRequested
+
+REFUND = {"order": "A", "cents": 100}
+Build = Callable[[World, pytest.MonkeyPatch], None]
+
+
+class Added(AgentState):
+    priority: int
+
+
+class Retyped(AgentState):
+    asking: str  # type: ignore[misc]
+
+
+KEYS = get_type_hints(AgentState, include_extras=True)
+Removed = TypedDict("Removed", {name: KEYS[name] for name in KEYS if name != "doubts"})  # type: ignore[misc]
+
+
+def node_renamed(_world: World, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gate, "GATE", "gate_v2")
+    patch.setattr(graph, "NODES", tuple("gate_v2" if name == "gate" else name for name in graph.NODES))
+
+
+def state_is(state: Any) -> Build:
+    return lambda _world, patch: patch.setattr(graph, "AgentState", state)
+
+
+def tool_removed(world: World, _patch: pytest.MonkeyPatch) -> None:
+    world.tools = tuple(one for one in TOOLS if one.name != "refund")
+
+
+@tool(effect="IRREVERSIBLE")
+async def refund(context: ToolContext, *, order: str, cents: int, why: str) -> str:
+    """Refund an order, with a reason that is needed now."""
+    return await context.service.call("refund", {"order": order, "cents": cents, "why": why}, tenant=context.tenant)
+
+
+def tool_takes_more(world: World, _patch: pytest.MonkeyPatch) -> None:
+    world.tools = tuple(refund if one.name == "refund" else one for one in TOOLS)
+
+
+def argument_with_a_default(world: World, _patch: pytest.MonkeyPatch) -> None:
+    @tool(effect="IRREVERSIBLE")
+    async def refund(context: ToolContext, *, order: str, cents: int, why: str = "") -> str:
+        """Refund an order, with a reason if there is one."""
+        return await context.service.call("refund", {"order": order, "cents": cents, "why": why}, tenant=context.tenant)
+
+    world.tools = tuple(refund if one.name == "refund" else one for one in TOOLS)
+
+
+BUILDS: dict[str, Build] = {
+    "a node was renamed": node_renamed,
+    "a key of the state was removed": state_is(Removed),
+    "a key of the state was retyped": state_is(Retyped),
+    "the state has a new required key": state_is(Added),
+    "the tool was removed": tool_removed,
+    "the tool takes another argument": tool_takes_more,
+    "the tool takes an argument with a default": argument_with_a_default,
+}
+
+
+@contextmanager
+def build_2(desk: Desk, build: Build) -> Iterator[None]:
+    tools = desk.world.tools
+    with pytest.MonkeyPatch.context() as patch:
+        build(desk.world, patch)
+        yield
+    desk.world.tools = tools
+
+
+def model() -> Script:
+    return Script(answer=lambda messages: call(("c1", "refund", REFUND)) if messages[-1].text == "hello" else say("Done."))
+
+
+async def is_parked_and_decidable_later(desk: Desk, other_build: Callable[[], AbstractContextManager[None]]) -> None:
+    request = one(ApprovalRequested, await desk.handle(asked("q1")))
+    decision = decided(request)
+    with other_build():
+        for _ in range(3):
+            with pytest.raises(GraphVersionError):
+                await desk.handle(decision)
+        told = await desk.handle(asked("q2", "any news?"))
+        assert [type(payload) for payload in told] == [AnswerHeld]
+    refusals = only(ApprovalRefused, desk.told)
+    assert {(refused.code, refused.decision_id) for refused in refusals} == {("graph_version", "d1")}
+    assert desk.world.effects() == []
+    assert only(ApprovalRequested, desk.told) == [request]
+    # Rolled back, the same record counts.
+    told = await desk.handle(decision)
+    assert one(ApprovalAccepted, told).decision == "approve"
+    assert one(ApprovalExecuted, told).status == "ok"
+    assert len(desk.world.effects()) == 1
+    assert only(ApprovalRequested, desk.told) == [request]
+
+
+@pytest.mark.parametrize("what", BUILDS)
+async def test_a_thread_of_another_build_is_parked_and_decidable_after_a_rollback(what: str):
+    desk = Desk(World(script=model()))
+    await is_parked_and_decidable_later(desk, lambda: build_2(desk, BUILDS[what]))
+
+
+@pytest.mark.story
+@pytest.mark.parametrize("what", ["a node was renamed", "a key of the state was retyped"])
+async def test_a_thread_in_redis_of_another_build_is_parked_too(what: str, redis_client: Redis, redis_keys: Keys):
+    world = World(script=model(), saver=HardenedRedisSaver(redis_client, keys=redis_keys))
+    desk = Desk(world, leases=RedisLeases(redis_client, keys=redis_keys))
+    await is_parked_and_decidable_later(desk, lambda: build_2(desk, BUILDS[what]))
+
+
+async def test_a_build_that_says_it_can_resumes_what_another_paused():
+    """Only what an older state lacks was added, and has a default where it is read."""
+    desk = Desk(World(script=model()))
+    request = one(ApprovalRequested, await desk.handle(asked("q1")))
+
+    def successor(_world: World, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(graph, "AgentState", Added)
+        patch.setattr(graph, "RESUMES", (request.graph_version,))
+
+    with build_2(desk, successor):
+        assert desk.world.agent().graph_version != request.graph_version
+        told = await desk.handle(decided(request))
+    assert one(ApprovalExecuted, told).status == "ok"
+    assert len(desk.world.effects()) == 1
+    assert only(ApprovalRequested, desk.told) == [request]
+
+
+@pytest.mark.parametrize("decision", ["reject", "respond"])
+async def test_what_runs_nothing_is_decided_without_the_tool(decision: str):
+    desk = Desk(World(script=model()))
+    request = one(ApprovalRequested, await desk.handle(asked("q1")))
+    with build_2(desk, tool_removed):
+        told = await desk.handle(decided(request, decision, message="No."))
+    assert one(ApprovalAccepted, told).decision == decision
+    assert one(ApprovalExecuted, told).status == "not_run"
+    assert desk.world.effects() == []
+
+
+@pytest.mark.parametrize("whose", ["q1", None])
+async def test_another_build_s_thread_cannot_be_called_off_and_its_request_stays_open(whose: str | None):
+    desk = Desk(World(script=model()))
+    request = one(ApprovalRequested, await desk.handle(asked("q1")))
+    with build_2(desk, node_renamed), pytest.raises(GraphVersionError):
+        await desk.handle(called_off(whose))
+    await desk.handle(decided(request))
+    assert len(desk.world.effects()) == 1
+
+
+async def test_a_call_without_its_tool_can_still_be_called_off():
+    desk = Desk(World(script=model()))
+    await desk.handle(asked("q1"))
+    with build_2(desk, tool_removed):
+        await desk.handle(called_off("q1"))
+    assert (await desk.world.agent().status(THREAD)).pending == ()
+    assert desk.world.effects() == []
+
+
+async def test_a_verdict_that_stands_is_applied_by_the_next_build_that_can():
+    """It was recorded, its worker died, and the build that came next does not know the thread."""
+    desk = Desk(World(script=model()))
+    request = one(ApprovalRequested, await desk.handle(asked("q1")))
+    run = desk.payloads(decided(request))
+    async for payload in run:
+        if isinstance(payload, ApprovalAccepted):
+            break
+    await run.aclose()
+    with build_2(desk, node_renamed), pytest.raises(GraphVersionError):
+        await desk.handle(decided(request))
+    assert desk.world.effects() == []
+    told = await desk.handle(decided(request))
+    assert one(ApprovalExecuted, told).status == "ok"
+    assert len(desk.world.effects()) == 1
+
+
+async def test_a_verdict_that_stands_is_not_lost_on_a_build_without_the_tool():
+    desk = Desk(World(script=model()))
+    request = one(ApprovalRequested, await desk.handle(asked("q1")))
+    run = desk.payloads(decided(request))
+    async for payload in run:
+        if isinstance(payload, ApprovalAccepted):
+            break
+    await run.aclose()
+    with build_2(desk, tool_removed), pytest.raises(GraphVersionError):
+        await desk.handle(decided(request))
+    told = await desk.handle(decided(request))
+    assert one(ApprovalExecuted, told).status == "ok"
+    assert len(desk.world.effects()) == 1
