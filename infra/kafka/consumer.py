@@ -12,7 +12,7 @@ Traps of aiokafka 0.14 that this file keeps closed, together with `guards.py`:
 - when one of its tasks dies, it fetches nothing more and says nothing.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import anyio
@@ -166,8 +166,8 @@ class GroupConsumer:
             return {}
         try:
             batches = await self._client.getmany(*wanted, timeout_ms=POLL_TIMEOUT_MS, max_records=POLL_RECORDS)
-        except NoOffsetForPartitionError as error:
-            await self._begin(error.args[0])
+        except NoOffsetForPartitionError:
+            await self._begin()
             return {}
         except OffsetOutOfRangeError as error:
             raise await self._out_of_range(error) from error
@@ -181,7 +181,8 @@ class GroupConsumer:
 
     def reached(self) -> dict[TopicPartition, int]:
         """Positions to read next; see `Consumer`. Told only between one poll and the next, while they are true."""
-        assignment = self._client._subscription.subscription.assignment  # noqa: SLF001 -- `position()` waits when there is none yet
+        subscription = self._client._subscription.subscription  # noqa: SLF001 -- `position()` waits when there is none yet
+        assignment = None if subscription is None else subscription.assignment
         if assignment is None or not assignment.active:
             return {}
         states = ((one, assignment.state_value(one)) for one in assignment.tps)
@@ -218,42 +219,49 @@ class GroupConsumer:
                 raise OutageError(f"cannot find where {partition} was") from error
         self._is_ahead = False
 
-    async def _begin(self, partition: ClientPartition) -> None:
-        """Begin on a partition without a committed position, and commit where.
+    async def _begin(self) -> None:
+        """Begin on every partition without a committed position, and commit where.
 
         Committed at once: a group that reads from the end and is restarted before its first record would skip what came meanwhile.
 
         Raises:
-            HaltError: There was a position once. Nothing was read.
+            HaltError: There was a position once. Nothing was begun.
             OutageError: It cannot be told now, or not be committed. Nothing was begun.
         """
-        rule = beginning(partition.partition, await self._history(partition), rule=self._new_group_reads_from)
-        if rule == "lost":
-            raise position_lost(self._group, partition.topic, partition.partition)
-        _log.info("no_committed_position", group=self._group, partition=str(partition), reads_from=rule)
         try:
-            position = (await self._ends(partition))[0 if rule == "earliest" else 1]
-            if await self.commit({(partition.topic, partition.partition): position}):
-                self._client.seek(partition, position)
-        except (IllegalStateError, KafkaError) as error:
-            raise OutageError(f"cannot find where {partition} begins") from error
+            with anyio.fail_after(COMMIT_WITHIN_S):
+                partitions = [one for one in self._client.assignment() if await self._client.committed(one) is None]
+                rules: dict[ClientPartition, Rule] = {one: await self._rule_for(one) for one in partitions}
+                positions = await self._positions_by(rules)
+            _log.info("no_committed_position", group=self._group, reads_from={str(one): rule for one, rule in rules.items()})
+            if await self.commit({(one.topic, one.partition): position for one, position in positions.items()}):
+                for one, position in positions.items():
+                    self._client.seek(one, position)
+        except (IllegalStateError, KafkaError, TimeoutError) as error:
+            raise OutageError(f"cannot find where {self._group} begins") from error
 
-    async def _history(self, partition: ClientPartition) -> TopicHistory:
-        history = await self._memory.history(partition.topic)
+    async def _rule_for(self, one: ClientPartition) -> Rule:
+        history = await self._memory.history(one.topic)
         if history == TopicHistory():
-            known: set[int] = self._client.partitions_for_topic(partition.topic) or set()
-            history = await self._memory.begin(partition.topic, partitions=max(known | {partition.partition}) + 1)
-        return history
+            known: set[int] = self._client.partitions_for_topic(one.topic) or set()
+            history = await self._memory.begin(one.topic, partitions=max(known | {one.partition}) + 1)
+        rule = beginning(one.partition, history, rule=self._new_group_reads_from)
+        if rule == "lost":
+            raise position_lost(self._group, one.topic, one.partition)
+        return rule
 
-    async def _ends(self, partition: ClientPartition) -> tuple[int, int]:
-        """Where a partition's log begins, and where it ends."""
-        begins, ends = await self._client.beginning_offsets([partition]), await self._client.end_offsets([partition])
-        return begins[partition], ends[partition]
+    async def _positions_by(self, rules: Mapping[ClientPartition, Rule]) -> dict[ClientPartition, int]:
+        begins: dict[ClientPartition, int] = await self._client.beginning_offsets(
+            [one for one in rules if rules[one] == "earliest"]
+        )
+        ends: dict[ClientPartition, int] = await self._client.end_offsets([one for one in rules if rules[one] == "latest"])
+        return begins | ends
 
     async def _out_of_range(self, error: OffsetOutOfRangeError) -> HaltError:
         partition, position = next(iter(dict(error.args[0]).items()))
         try:
-            begin, end = await self._ends(partition)
+            begins, ends = await self._client.beginning_offsets([partition]), await self._client.end_offsets([partition])
+            begin, end = begins[partition], ends[partition]
         except KafkaError:
             begin, end = None, None
         return position_out_of_range(self._group, partition.topic, partition.partition, position=position, begin=begin, end=end)

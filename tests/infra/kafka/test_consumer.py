@@ -109,6 +109,7 @@ async def test_the_private_parts_are_where_they_were():
     assert (request._consumer_group, request._partitions) == ("g", [("t", [0, 1])])
     consumer = GroupConsumer(KafkaConnection("localhost:1"), group="g", topics=["t"])
     assert consumer._client._client.send.__name__ == "checked"
+    assert consumer._client._group_instance_id is None, "static membership, whose errors this client does not know"
     await consumer.stop()
 
 
@@ -230,7 +231,7 @@ async def test_where_a_new_group_begins_is_committed_at_once(
     rule: str, position: int, client: Client, make: Callable[..., GroupConsumer]
 ):
     """Otherwise a group that reads from the end skips what comes while it restarts."""
-    client.polls = [NoOffsetForPartitionError(P0)]
+    client.polls, client.known = [NoOffsetForPartitionError(P0)], {P1: 5}
     assert await make(new_group_reads_from=rule).poll(set()) == {}
     assert client.commits == [{P0: position}]
     assert client.sought == {P0: position}
@@ -241,7 +242,7 @@ async def test_a_beginning_that_is_not_committed_is_not_begun(client: Client, ma
     client.commit_error = NodeNotReadyError()
     with pytest.raises(OutageError):
         await make().poll(set())
-    client.assigned = {P1}
+    client.assigned, client.known = {P1}, {P1: 5}
     assert await make().poll(set()) == {}
     assert client.sought == {}
 
@@ -284,19 +285,15 @@ async def test_a_partition_that_came_later_is_begun_at_its_first_record(client: 
     """Case 13: the rule for new groups is not for partitions that are new to a group."""
     memory = MemoryPositions()
     await memory.begin("t", partitions=1)
-    client.polls = [NoOffsetForPartitionError(P1), NoOffsetForPartitionError(P0)]
-    consumer = make(memory=memory, new_group_reads_from="latest")
-    await consumer.poll(set())
-    await consumer.poll(set())
-    assert client.commits == [{P1: 3}, {P0: 9}]
+    client.polls = [NoOffsetForPartitionError(P1)]
+    await make(memory=memory, new_group_reads_from="latest").poll(set())
+    assert client.commits == [{P0: 9, P1: 3}]
 
 
 async def test_every_partition_of_a_new_group_begins_by_the_rule(client: Client, make: Callable[..., GroupConsumer]):
-    client.polls = [NoOffsetForPartitionError(P1), NoOffsetForPartitionError(P0)]
-    consumer = make(memory=MemoryPositions(), new_group_reads_from="latest")
-    await consumer.poll(set())
-    await consumer.poll(set())
-    assert client.commits == [{P1: 9}, {P0: 9}]
+    client.polls = [NoOffsetForPartitionError(P1)]
+    await make(memory=MemoryPositions(), new_group_reads_from="latest").poll(set())
+    assert client.commits == [{P0: 9, P1: 9}]
 
 
 async def test_a_memory_that_does_not_answer_begins_nothing_and_holds_up_no_commit(
