@@ -7,7 +7,6 @@ from pathlib import Path
 import anyio
 import structlog
 
-from bench.rivals.cell import Load
 from bench.rivals.place import ENGINES, Place, load
 from bench.rivals.watch import Watch
 
@@ -28,8 +27,8 @@ def main() -> None:
     parser.add_argument("engine", choices=ENGINES)
     for name in ("bootstrap", "topic", "group", "redis-url", "cassandra"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument("--records", type=int)
+    for name in ("slots", "records"):
+        parser.add_argument(f"--{name}", type=int, required=True)
     for name in ("handler-s", "within-s"):
         parser.add_argument(f"--{name}", type=float, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -37,8 +36,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     place = Place(options.bootstrap, options.topic, options.group, options.slots, options.redis_url, options.cassandra)
-    records = options.records or Load(options.handler_s, options.slots).records
-    watch = Watch(records=records, handler_s=options.handler_s, within_s=options.within_s)
+    watch = Watch(records=options.records, handler_s=options.handler_s, within_s=options.within_s)
     anyio.run(measure, options.engine, place, watch, options.out)
 
 

@@ -9,15 +9,20 @@ import orjson
 
 WITHIN_S: Final = 5.0
 NO_OP_RECORDS: Final = 15_000
+HOT_RECORDS: Final = 1_000
 MOST_RECORDS: Final = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The same for every engine. `slots` are handlers that may run at once; `handler_s` is how long each of them waits."""
+    """The same for every engine. `slots` are handlers that may run at once; `handler_s` is how long each of them waits.
+
+    `hot_keys` is how many keys the records share; 0 gives each its own, so that nothing but slots bounds concurrency.
+    """
 
     handler_s: float
     slots: int
+    hot_keys: int = 0
 
     @property
     def name(self) -> str:
@@ -31,12 +36,14 @@ class Load:
         """Enough to see a steady rate: three rounds of every slot, or two seconds of them, whatever is longer."""
         if not self.handler_s:
             return NO_OP_RECORDS
+        if self.hot_keys:
+            return HOT_RECORDS
         return min(MOST_RECORDS, int(self.slots * max(3, 2 / self.handler_s)))
 
     @property
     def ideal_rate(self) -> float | None:
         """Records a second if nothing but the handlers took time; None for handlers that take none."""
-        return self.slots / self.handler_s if self.handler_s else None
+        return min(self.slots, self.hot_keys or self.slots) / self.handler_s if self.handler_s else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,10 @@ from bench.rivals.place import ENGINES
 from infra.clock import SystemClock
 from infra.local.processes import Server, ServerSpec, running
 from infra.local.stack import BrokerKind
-from topics.catalogue import QUERIES, Catalogue
+from topics.catalogue import QUERIES, TICKETS, Catalogue
 from topics.envelope import encode
 from topics.errors import ConfigError
-from topics.events import QueryAsked
+from topics.events import Payload, QueryAsked, TicketOpened
 from topics.records import OutboundRecord
 from workers.demo.host import Host
 
@@ -37,8 +37,10 @@ MODULES: Final = {"faststream-concurrent-aiokafka": "faststream_concurrent_aioka
 
 LOADS: Final = tuple(Load(handler_s, slots) for handler_s, slots in product((0.0, 0.05, 1.0), (32, 256, 1000)))
 QUICK_LOADS: Final = (Load(0.0, 256), Load(0.05, 256), Load(1.0, 1000))
+HOT: Final = Load(0.02, 64, hot_keys=50)
 ROUNDS: Final = 2
 START_WITHIN_S: Final = 60.0
+HOT_COLUMNS: Final = ("", "records/s", "of ideal", "began beside another of their key")
 COLUMNS: Final = ("", "slots", "records/s", "of ideal", "x ours", "cpu us/record", "MiB")
 WHAT_ELSE: Final = ("", "order per key", "killed", "a handler raises", "source")
 
@@ -78,10 +80,11 @@ class Arena:
 
     def _arguments(self, group: str, load: Load) -> list[str]:
         settings = self.host.settings
-        topic = Catalogue(settings.topic_prefix).name(QUERIES)
+        topic = Catalogue(settings.topic_prefix).name(TICKETS if load.hot_keys else QUERIES)
         where = ["--bootstrap", settings.kafka().bootstrap, "--topic", topic, "--group", group]
         leans_on = ["--redis-url", settings.redis_url, "--cassandra", self.cassandra]
-        return [*where, *leans_on, "--slots", str(load.slots), "--handler-s", str(load.handler_s), "--within-s", str(WITHIN_S)]
+        size = ["--slots", str(load.slots), "--records", str(load.records)]
+        return [*where, *leans_on, *size, "--handler-s", str(load.handler_s), "--within-s", str(WITHIN_S)]
 
 
 async def run(broker: BrokerKind, *, quick: bool = False, rounds: int | None = None) -> dict[str, Any]:
@@ -89,14 +92,18 @@ async def run(broker: BrokerKind, *, quick: bool = False, rounds: int | None = N
     loads = QUICK_LOADS if quick else LOADS
     async with _arena(broker) as arena:
         results, failed = await _play(arena, loads, rounds=rounds or (1 if quick else ROUNDS))
+        hot, hot_failed = await _play(arena, (HOT,), rounds=1)
+    failed |= hot_failed
     rows = [
         row(engine, load, results[engine, load], results[OURS, load])
         for load, engine in product(loads, ENGINES)
         if results[engine, load]
     ]
-    _print(rows, failed)
+    order = {engine: hot[engine, HOT][0] for engine in ENGINES if hot[engine, HOT]}
+    _print(rows, order, failed)
     return {
         "rows": [one.as_json() for one in rows],
+        "order": {engine: {"records": one.records, "overlaps": one.overlaps} for engine, one in order.items()},
         "not_measured": failed,
         "facts": {engine: dict(zip(WHAT_ELSE[1:], facts, strict=True)) for engine, facts in FACTS.items()},
     }
@@ -155,26 +162,22 @@ async def _cassandra(stack: AsyncExitStack, data_dir: Path) -> str:
 
 
 def records(catalogue: Catalogue) -> list[OutboundRecord]:
-    """A key each, so that nothing but slots bounds concurrency; enough for the largest run and what is in hand then."""
+    """Queries with a key each, enough for the largest run and what is in hand then; and tickets of a few keys."""
+    cold: list[Payload] = [QueryAsked(thread_id=f"thread-{number}", text="Hello") for number in range(MOST_RECORDS + 5_000)]
+    hot: list[Payload] = [TicketOpened(ticket_id=f"t{number % HOT.hot_keys}", body="Hello") for number in range(2 * HOT.records)]
     now = SystemClock().now()
     return [
-        encode(
-            QueryAsked(thread_id=f"thread-{number}", text="Hello"),
-            catalogue=catalogue,
-            tenant="bench",
-            source="bench",
-            now=now,
-            ordinal="0",
-            event_id=f"q{number}",
-        )
-        for number in range(MOST_RECORDS + 5_000)
+        encode(payload, catalogue=catalogue, tenant="bench", source="bench", now=now, ordinal="0", event_id=f"e{number}")
+        for number, payload in enumerate([*cold, *hot])
     ]
 
 
-def _print(rows: Sequence[Row], failed: dict[str, str]) -> None:
+def _print(rows: Sequence[Row], order: dict[str, Result], failed: dict[str, str]) -> None:
     for handler_s in dict.fromkeys(one.load.handler_s for one in rows):
         shown = [one for one in rows if one.load.handler_s == handler_s]
         rig.print_table(f"Handlers: {shown[0].load.name}", COLUMNS, [line for one in shown for line in _lines(one)])
+    lines = [(engine, one.rate, one.rate / (HOT.ideal_rate or 1), one.overlaps) for engine, one in order.items()]
+    rig.print_table(f"{HOT.records:,} records of {HOT.hot_keys} keys, handlers of 20 ms, {HOT.slots} slots", HOT_COLUMNS, lines)
     rig.print_table("What else they do", WHAT_ELSE, [(engine, *facts) for engine, facts in FACTS.items()])
     for what, why in failed.items():
         print(f"  not measured: {what}: {why}")

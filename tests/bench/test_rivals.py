@@ -39,6 +39,7 @@ def test_a_result_comes_back_as_it_was_said():
 )
 def test_a_load_knows_its_name_its_size_and_its_ideal(load: Load, name: str, records: int, ideal: float | None):
     assert (load.name, load.records) == (name, records)
+    assert section.HOT.ideal_rate == pytest.approx(50 / 0.02)
     assert load.ideal_rate == (None if ideal is None else pytest.approx(ideal))
     assert all(one.records <= MOST_RECORDS for one in section.LOADS)
 
