@@ -14,7 +14,7 @@ from typing import Any, Final
 import anyio
 import structlog
 
-from bench import engine, flood, latency, pictures, rig, slow_queries
+from bench import approvals_inbox, engine, flood, latency, pictures, rig, slow_queries
 from bench.rivals import section as rivals
 from infra.local.stack import BrokerKind
 from topics.errors import SluiceError
@@ -29,6 +29,7 @@ SECTIONS: Final[dict[str, Section]] = {
     "slow-queries": lambda broker, options: slow_queries.run(broker, quick=options.quick),
     "latency": lambda broker, _: latency.run(broker),
     "latency-flood": lambda broker, options: flood.run(broker, quick=options.quick),
+    "approvals-inbox": lambda broker, options: approvals_inbox.run(broker, quick=options.quick),
 }
 
 

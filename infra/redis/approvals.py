@@ -60,8 +60,8 @@ end
 return 1
 """
 ANNOUNCED: Final = "if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], 'announced', '1') end"
-# KEYS: open of all or of a tenant. ARGV: from, to, limit. Names, with when each was opened.
-LISTED: Final = "return redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[1], ARGV[2], 'WITHSCORES', 'LIMIT', 0, ARGV[3])"
+# KEYS: open of all or of a tenant. ARGV: from, to, how many are left out, limit. Names, with when each was opened.
+LISTED: Final = "return redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[1], ARGV[2], 'WITHSCORES', 'LIMIT', ARGV[3], ARGV[4])"
 # KEYS: timers. ARGV: now, limit. What is put off longer each time is not forgotten, and does not fill its topic either.
 DUE: Final = """
 return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])
@@ -90,6 +90,7 @@ return found
 PUT_OFF_S: Final = 30
 PUT_OFF_AT_MOST_S: Final = 3_600
 READ_AT_ONCE: Final = 500
+WINDOWS: Final = (1_000, 10_000)
 
 # What a caller calls a state.
 Registered = ApprovalState
@@ -191,10 +192,10 @@ class RedisApprovalRegistry:
             return ApprovalPage(())
         since, until = await self._span(query)
         if query.tool is None and query.min_amount is None and query.max_amount is None:
-            listed = await self._listed([self._keys.open_approvals(query.tenant)], [since, until, query.limit + 1])
+            listed = await self._listed([self._keys.open_approvals(query.tenant)], [since, until, 0, query.limit + 1])
             found = [(_parts(name), int(float(at))) for name, at in zip(listed[::2], listed[1::2], strict=True)]
         else:
-            found = [(_parts_of_key(key), at) for key, at in await self._index.find(query, since=since, until=until)]
+            found = [(_parts_of_key(key), at) for key, at in await self._filtered(query, since, until)]
         page, more = found[: query.limit], len(found) > query.limit
         states = await self._states([name for name, _ in page])
         # Between the two reads some were decided.
@@ -224,8 +225,19 @@ class RedisApprovalRegistry:
 
     async def timers(self) -> dict[tuple[str, str], float]:
         """What is due when, in seconds of the epoch, by tenant and approval."""
-        rows = await self._listed([self._keys.approval_timers()], ["-inf", "+inf", -1])
+        rows = await self._listed([self._keys.approval_timers()], ["-inf", "+inf", 0, -1])
         return {_parts(name): float(at) for name, at in zip(rows[::2], rows[1::2], strict=True)}
+
+    async def _filtered(self, query: ApprovalQuery, since: str, until: str) -> list[tuple[str, int]]:
+        """Look among the oldest first: the index sorts all that match, however many, before it gives a page."""
+        for window in WINDOWS:
+            [*_, behind] = await self._listed([self._keys.open_approvals(query.tenant)], [since, until, window, 1]) or [None]
+            if behind is None:
+                break
+            found = await self._index.find(query, since=since, until=behind.decode())
+            if len(found) > query.limit:
+                return found
+        return await self._index.find(query, since=since, until=until)
 
     async def _span(self, query: ApprovalQuery) -> tuple[str, str]:
         """Microseconds, from and to, of when the approvals of a page were opened."""

@@ -17,9 +17,10 @@ from topics.events import ApprovalAccepted, ApprovalRefused, ApprovalRequested, 
 
 
 @pytest.fixture(params=["memory", "redis"])
-def registry(request: pytest.FixtureRequest) -> Any:
+def registry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     if request.param == "memory":
         return MemoryApprovalRegistry()
+    monkeypatch.setattr("infra.redis.approvals.WINDOWS", (2, 4))  # so that a few approvals reach behind them
     return RedisApprovalRegistry(request.getfixturevalue("redis_client"), keys=request.getfixturevalue("redis_keys"))
 
 
