@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from topics.catalogue import Catalogue, TopicSpec
+from topics.catalogue import OUTCOMES, Catalogue, TopicSpec
 
 Resource = Literal["topic", "group"]
 Pattern = Literal["literal", "prefixed"]
@@ -50,6 +50,8 @@ def acls(catalogue: Catalogue, *, readers: Mapping[str, Sequence[TopicSpec]], gr
 
 
 def _hears(spec: TopicSpec) -> tuple[str, ...]:
+    if spec is OUTCOMES:
+        return ("upstream", "approver", *spec.writers)  # a worker whose Redis lost the chain learns it from here
     return ("upstream", "approver") if spec.name.startswith("approvals.") else ("upstream",)
 
 
