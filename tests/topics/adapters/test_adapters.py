@@ -38,13 +38,18 @@ ARGUMENTS = st.dictionaries(st.text(min_size=1, max_size=8), JSON, max_size=4)
 TOOLS = st.sampled_from(["refund", "wire_money", "Überweisen 🙈"])
 
 
+REQUEST = ApprovalRequested(
+    approval_id="a1", thread_id="T-1", query_id="q", interrupt_id="i", tool="refund", tool_class="WRITE", arguments={"cents": 1},
+    args_digest="d", policy_version="1", graph_version="1", allowed_decisions=("approve",),
+)  # fmt: skip
+
+
 @st.composite
 def requests(draw: st.DrawFn) -> ApprovalRequested:
-    return ApprovalRequested(
-        approval_id=draw(st.uuids().map(str)), thread_id="T-1", query_id="q", interrupt_id="i", tool_class="WRITE",
-        tool=draw(TOOLS), arguments=draw(ARGUMENTS), args_digest="ab" * 32, policy_version="1", graph_version="1", reason=draw(st.text(max_size=20)),
-        allowed_decisions=tuple(draw(st.lists(st.sampled_from(EVERY_DECISION), unique=True))),
-    )  # fmt: skip
+    allowed = draw(st.lists(st.sampled_from(EVERY_DECISION), unique=True))
+    fields = {"approval_id": draw(st.uuids().map(str)), "tool": draw(TOOLS), "arguments": draw(ARGUMENTS)}
+    fields |= {"reason": draw(st.text(max_size=20)), "allowed_decisions": tuple(allowed)}
+    return REQUEST.model_copy(update=fields)
 
 
 @st.composite
@@ -185,12 +190,6 @@ def test_every_retail_tool_takes_its_own_arguments_back_from_a_form():
 
 def _example(schema: dict[str, Any]) -> Any:
     return ["a"] if schema.get("type") == "array" else "text"
-
-
-REQUEST = ApprovalRequested(
-    approval_id="a1", thread_id="T-1", query_id="q", interrupt_id="i", tool="refund", tool_class="WRITE", arguments={"cents": 1},
-    args_digest="d", policy_version="1", graph_version="1", allowed_decisions=("approve",),
-)  # fmt: skip
 
 
 def test_an_edit_that_names_another_tool_says_so_and_is_not_mended():
