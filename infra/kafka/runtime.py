@@ -113,8 +113,9 @@ class Runtime:
     async def on_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin a new assignment of each partition. Whatever is left of an earlier one has ended."""
         self._epoch += 1
-        for one in self.board.assignments.values():
-            one.live = False
+        leftovers = list(self.board.assignments.values())
+        self._drop_waiting(leftovers)
+        self._fence(leftovers)
         self.board.assignments = {(topic, number): Assignment(topic, number, self._epoch) for topic, number in partitions}
         _log.info("partitions_assigned", group=self.board.group, count=len(self.board.assignments), epoch=self._epoch)
         self.board.rebalance_ended()
@@ -122,24 +123,32 @@ class Runtime:
 
     async def _let_go(self, ending: list[Assignment], *, within_s: float) -> None:
         """Finish what runs, within a bound; commit; then nothing of these assignments publishes or commits any more."""
-        board = self.board
-        for one in ending:
-            one.draining = True
-        for lanes in board.lanes.values():
-            lanes.drop(lambda work: work.assignment.draining)
+        self._drop_waiting(ending)
         try:
             await self._idle(ending, within_s=within_s)
             if self._settlement is not None:
                 await self._settlement.commit(ending)
         finally:  # whatever comes of the drain: the partitions go, and the client only logs what a listener raises
-            for one in ending:
-                one.live = False
-                if board.assignments.get((one.topic, one.partition)) is one:  # and not the next one of the same partition
-                    del board.assignments[one.topic, one.partition]
-        for work in board.busy(ending):
+            self._fence(ending)
+        await self._idle(ending, within_s=CANCEL_WAIT_S)
+
+    def _drop_waiting(self, ending: Iterable[Assignment]) -> None:
+        """Nothing more of these assignments begins; what waits is delivered to their next owner."""
+        for one in ending:
+            one.draining = True
+        for lanes in self.board.lanes.values():
+            lanes.drop(lambda work: work.assignment.draining)
+
+    def _fence(self, ended: Sequence[Assignment]) -> None:
+        """Nothing of these assignments publishes or commits any more."""
+        assignments = self.board.assignments
+        for one in ended:
+            one.live = False
+            if assignments.get((one.topic, one.partition)) is one:  # and not the next one of the same partition
+                del assignments[one.topic, one.partition]
+        for work in self.board.busy(ended):
             if work.scope is not None:
                 work.scope.cancel()
-        await self._idle(ending, within_s=CANCEL_WAIT_S)
 
     async def _idle(self, ending: list[Assignment], *, within_s: float) -> None:
         with anyio.move_on_after(within_s):

@@ -417,6 +417,28 @@ async def test_work_of_an_ended_assignment_neither_publishes_nor_commits():
     assert len(world.published.records) == 1
 
 
+async def test_an_assignment_that_nobody_revoked_ends_with_the_next_one():
+    """War story 24: whatever of an earlier rebalance was overtaken, its work is cut, and its partition is read by the new one."""
+    released, started, ended = anyio.Event(), [], []
+
+    async def handler(event: Event[Any]) -> AsyncGenerator[Payload]:
+        started.append(event.id)
+        if len(started) == 1:
+            await released.wait()
+        ended.append(event.id)
+        yield failed(event)
+
+    world = World([query(0, 0, "a"), query(0, 1, "a"), query(0, 2, "b")], handler)
+    async with world.running():
+        await world.until(lambda: ended == ["0-2"])
+        world.consumer._positions = dict(world.consumer.committed)
+        await world.runtime.on_assigned(list(world.consumer.logs))
+        await world.until(world.all_committed)
+        released.set()
+    assert (started, ended) == (["0-0", "0-2", "0-0", "0-1"], ["0-2", "0-0", "0-1"])
+    assert len(world.published.records) == 3
+
+
 @pytest.mark.parametrize("seed", range(25))
 async def test_nothing_is_lost_and_keys_keep_their_order_through_any_rebalances(seed: int):
     """P1, P5, P6 against random gaps, failures, refused commits, rebalances and drains."""
