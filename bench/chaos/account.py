@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar, cast
 
-from bench.chaos.facts import Answered, Buried, Claimed, Ended, Fact, Published, Settled, Started
+from bench.chaos.facts import Answered, Buried, Claimed, Disturbed, Ended, Fact, Published, Settled, Started
 
 GOOD: Final = ("done", "in_doubt")
 
@@ -71,18 +71,36 @@ class Account:
         return found
 
     @cached_property
-    def finished_ns(self) -> dict[str, int]:
-        """Event id -> when it was settled; with an engine that settles nothing, when its handler first ended well."""
+    def settled_ns(self) -> dict[str, int]:
+        """Event id -> when it was told to be settled; with an engine that settles nothing, when its handler first ended well."""
         settled: dict[str, int] = {}
         for one in self.of(Settled):
             settled.setdefault(one.claim_id, one.at_ns)
-        if settled:
-            return {event_id: settled[one.claim_id] for event_id, one in self.inputs.items() if one.claim_id in settled}
+        if not settled:
+            return self._well_ended(self.runs)
+        return {event_id: settled[one.claim_id] for event_id, one in self.inputs.items() if one.claim_id in settled}
+
+    @cached_property
+    def finished_ns(self) -> dict[str, int]:
+        """Event id -> when it was settled, at the earliest.
+
+        A worker that was killed may have settled what it could not tell any more: what it had handled well counts from there.
+        """
+        mute = {one.target for one in self.of(Disturbed) if one.kind in {"kill", "died"}}
+        told = {(one.who, one.claim_id) for one in self.of(Settled)}
+        untold = self._well_ended([run for run in self.runs if run.start.who in mute and not self._has_told(run, told)])
+        return {**self.settled_ns, **{one: min(at_ns, self.settled_ns.get(one, at_ns)) for one, at_ns in untold.items()}}
+
+    def _well_ended(self, runs: Iterable[Run]) -> dict[str, int]:
         ended: dict[str, int] = {}
-        for run in self.runs:
+        for run in runs:
             if run.is_good and run.end:
                 ended[run.start.event_id] = min(run.end.at_ns, ended.get(run.start.event_id, run.end.at_ns))
         return ended
+
+    def _has_told(self, run: Run, told: set[tuple[str, str]]) -> bool:
+        published = self.inputs.get(run.start.event_id)
+        return published is not None and (run.start.who, published.claim_id) in told
 
     @cached_property
     def claims(self) -> dict[tuple[str, str], list[int]]:
@@ -117,4 +135,4 @@ class Account:
         """Events that an incarnation had started by then and that were neither settled nor waiting for another try."""
         latest = {run.start.event_id: run for run in self.runs if run.start.who == who and run.start.at_ns <= at_ns}
         waits = {event_id for event_id, run in latest.items() if run.has_failed and run.end and run.end.at_ns <= at_ns}
-        return {one for one in latest if self.finished_ns.get(one, at_ns + 1) > at_ns} - waits
+        return {one for one in latest if self.settled_ns.get(one, at_ns + 1) > at_ns} - waits

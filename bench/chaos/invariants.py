@@ -59,10 +59,10 @@ def reruns_in_flight(account: Account, bounds: Bounds) -> list[str]:
     del bounds
     broken: list[str] = []
     for event_id, runs in account.runs_by_event.items():
-        finished = account.finished_ns.get(event_id)
-        if finished is None:
+        settled = account.settled_ns.get(event_id)
+        if settled is None:
             continue
-        late = [run for run in runs if account.claimed_ns(run.start) > finished]
+        late = [run for run in runs if account.claimed_ns(run.start) > settled]
         broken += [f"{event_id} ran again in {run.start.who} after it was settled" for run in late]
     for kill in kills(account):
         if len(kill.reruns) > len(kill.in_flight):

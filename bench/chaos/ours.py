@@ -29,6 +29,7 @@ from infra.kafka.routes import Route
 from infra.kafka.runtime import Runtime
 from infra.kafka.settlement import DeadLetters
 from infra.redis.inbox import RedisInbox
+from infra.redis.positions import RedisPositionMemory
 from topics.catalogue import DEAD_LETTERS, QUERIES
 from topics.envelope import Event
 from topics.events import AnswerCompleted, Payload, QueryAsked
@@ -76,6 +77,7 @@ async def _build(spec: Spec, perform: Perform, guards: Guards, stack: AsyncExitS
         spec.connection,
         group=spec.group,
         topics=[catalogue.name(QUERIES), catalogue.replay_name(QUERIES)],
+        memory=RedisPositionMemory(perform.redis, group=spec.group, keys=spec.keys),
         revoke_drain_s=spec.revoke_drain_s,
         session_timeout_s=spec.session_timeout_s,
     )

@@ -278,7 +278,7 @@ async def open_world(servers: Servers, name: str, *, engine: str = OURS, seed: i
         await stack.enter_async_context(running(outside))
         cluster = await stack.enter_async_context(Cluster(servers.kafka).open())
         ledger = stack.enter_context(Ledger(folder / "ledger", "conductor"))
-        catalogue, group = Catalogue(f"{name}."), f"{name}.workers"
+        catalogue, group = Catalogue(f"{name}."), f"{name}.query"  # as the commands of operators call it
         feeder = await stack.enter_async_context(feeding(servers.kafka, ledger=ledger, catalogue=catalogue))
         await cluster.create(_topics(catalogue))
         stack.push_async_callback(_tidy, servers, cluster, catalogue)
