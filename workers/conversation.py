@@ -5,10 +5,10 @@ durable before what rests on it: a request is registered before it is published,
 it is dropped only after the broker has its answer (a handler goes on behind a yield only then).
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import NamedTuple
 
 from flows.agent.decided import NEW_MESSAGE, POLICY_CHANGED, SUPERSEDED
 from flows.agent.threads import Agent, GraphVersionError, ThreadRef
@@ -25,6 +25,7 @@ from topics.events import (
 from workers.ports import ApprovalRegistry, HeldQueries, HeldQuery, Lease, Leases
 
 CALLED_OFF = "The asker called it off."
+NOT_IN_TIME = "Nobody decided in time."
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,13 @@ class Question:
     query_id: str
     query: QueryAsked
     is_called_off: bool = False
+
+
+class Standing(NamedTuple):
+    """What came before a withdrawal: verdicts to apply, and approvals whose time ended and with it their query."""
+
+    won: tuple[tuple[str, Verdict], ...]
+    expired: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +112,12 @@ class Conversation:
         older waits, it only tells again what is known.
         """
         async with self.leases.hold(thread.checkpoint_id) as lease:
-            while won := await self._withdraw(thread, POLICY_CHANGED, older_than=self.agent.policy_version(thread.tenant)):
-                async with aclosing(self._apply(thread, lease, won)) as payloads:
+            version = self.agent.policy_version(thread.tenant)
+            while (stands := await self._withdraw(thread, POLICY_CHANGED, older_than=version)).won:
+                async with aclosing(self._apply(thread, lease, stands.won)) as payloads:
                     async for payload in payloads:
                         yield payload
-            run = self.agent.ask_again(thread, fence=lease.fence)
+            run = self._end_of_time(thread, lease, stands) or self.agent.ask_again(thread, fence=lease.fence)
             async with aclosing(self._registered(thread, run)) as payloads:
                 async for payload in payloads:
                     yield payload
@@ -119,7 +128,7 @@ class Conversation:
     async def expire(self, thread: ThreadRef, *, approval_id: str, query_id: str, reason: str) -> AsyncGenerator[Payload]:
         """Call a query off because nobody decided in time. The approval has expired; what else waits beside it is withdrawn."""
         async with self.leases.hold(thread.checkpoint_id) as lease:
-            async with aclosing(self._call_off(thread, lease, query_id, reason=reason, expired=approval_id)) as payloads:
+            async with aclosing(self._call_off(thread, lease, query_id, reason=reason, expired={approval_id})) as payloads:
                 async for payload in payloads:
                     yield payload
             async with aclosing(self._run_held(thread, lease)) as payloads:
@@ -173,14 +182,24 @@ class Conversation:
     async def _make_way(self, thread: ThreadRef, lease: Lease) -> AsyncGenerator[Payload]:
         """End a waiting query whose calls give way to a new message. A decision that won before is applied first."""
         while (rule := await self._rule(thread)) != "hold":
-            won = await self._withdraw(thread, NEW_MESSAGE if rule == "cancel" else SUPERSEDED)
-            run = self._apply(thread, lease, won) if won else self._set_aside(thread, lease, rule)
+            stands = await self._withdraw(thread, NEW_MESSAGE if rule == "cancel" else SUPERSEDED)
+            run = (
+                self._apply(thread, lease, stands.won)
+                if stands.won
+                else self._registered(
+                    thread,
+                    self._end_of_time(thread, lease, stands) or self.agent.set_aside(thread, rule=rule, fence=lease.fence),
+                )
+            )
             async with aclosing(run) as payloads:
                 async for payload in payloads:
                     yield payload
 
-    def _set_aside(self, thread: ThreadRef, lease: Lease, rule: Literal["cancel", "revise"]) -> AsyncGenerator[Payload]:
-        return self._registered(thread, self.agent.set_aside(thread, rule=rule, fence=lease.fence))
+    def _end_of_time(self, thread: ThreadRef, lease: Lease, stands: Standing) -> AsyncGenerator[Payload] | None:
+        """Call the waiting query off if the time of an approval ended before. Whoever was to tell the thread has not come yet."""
+        if not stands.expired:
+            return None
+        return self.agent.cancel(thread, query_id=None, reason=NOT_IN_TIME, fence=lease.fence, expired=stands.expired)
 
     async def _rule(self, thread: ThreadRef) -> OnNewMessage:
         """What a new message does to what waits. Another build's thread is left alone: it can only hold."""
@@ -219,20 +238,22 @@ class Conversation:
             await self.held.drop(thread.checkpoint_id, question.query_id)
 
     async def _call_off(
-        self, thread: ThreadRef, lease: Lease, query_id: str | None, *, reason: str = CALLED_OFF, expired: str | None = None
+        self, thread: ThreadRef, lease: Lease, query_id: str | None, *, reason: str = CALLED_OFF, expired: Collection[str] = ()
     ) -> AsyncGenerator[Payload]:
         """Call the thread's waiting query off. A decision that won before is applied first: it was answered as accepted."""
-        while (await self.agent.status(thread)).query_id == query_id and (won := await self._withdraw(thread, reason)):
-            async with aclosing(self._apply(thread, lease, won)) as payloads:
+        stands = Standing((), frozenset(expired))
+        while (await self.agent.status(thread)).query_id == query_id and (stands := await self._withdraw(thread, reason)).won:
+            async with aclosing(self._apply(thread, lease, stands.won)) as payloads:
                 async for payload in payloads:
                     yield payload
-        run = self.agent.cancel(thread, query_id=query_id, reason=reason, fence=lease.fence, expired=expired)
+        over = {*expired, *stands.expired}
+        run = self.agent.cancel(thread, query_id=query_id, reason=reason, fence=lease.fence, expired=over)
         async with aclosing(self._registered(thread, run)) as payloads:
             async for payload in payloads:
                 yield payload
 
-    async def _withdraw(self, thread: ThreadRef, reason: str, *, older_than: str | None = None) -> list[tuple[str, Verdict]]:
-        """Take what waits out of the registry, which alone decides between a decision and a withdrawal. Returns the decisions.
+    async def _withdraw(self, thread: ThreadRef, reason: str, *, older_than: str | None = None) -> Standing:
+        """Take what waits out of the registry, which alone decides between a decision, the end of the time and a withdrawal.
 
         Args:
             reason: What approvers are told.
@@ -247,7 +268,9 @@ class Conversation:
         meant = [request for request in status.pending if request.policy_version != older_than]
         await self.approvals.open(thread.tenant, meant)
         standing = [await self.approvals.withdraw(thread.tenant, request.approval_id, reason) for request in meant]
-        return [(one.request.approval_id, one.verdict) for one in standing if one.verdict is not None]
+        won = tuple((one.request.approval_id, one.verdict) for one in standing if one.verdict is not None)
+        over = frozenset(one.request.approval_id for one in standing if one.status == "expired" and one.verdict is None)
+        return Standing(won, over)
 
     async def _registered(self, thread: ThreadRef, run: AsyncGenerator[Payload]) -> AsyncGenerator[Payload]:
         """Make requests and withdrawals durable before they are published: who decides at once must find them."""
@@ -257,7 +280,10 @@ class Conversation:
                     await self.approvals.open(thread.tenant, [payload])
                 elif isinstance(payload, ApprovalWithdrawn):
                     with suppress(LookupError):  # long forgotten: nobody can decide it either
-                        await self.approvals.withdraw(thread.tenant, payload.approval_id, payload.reason)
+                        known = await self.approvals.withdraw(thread.tenant, payload.approval_id, payload.reason)
+                        if not known.announced:
+                            yield known.request  # its worker died before: what is withdrawn was asked
+                            await self.approvals.announced(thread.tenant, payload.approval_id)
                 yield payload
                 if isinstance(payload, ApprovalRequested):
                     await self.approvals.announced(thread.tenant, payload.approval_id)

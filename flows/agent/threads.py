@@ -3,7 +3,7 @@
 Callers hold the thread's lease. Every fact is read from what is saved after a run, never from its stream.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -199,7 +199,7 @@ class Agent:
                 yield payload
 
     async def cancel(
-        self, thread: ThreadRef, *, query_id: str | None, reason: str, fence: int, expired: str | None = None
+        self, thread: ThreadRef, *, query_id: str | None, reason: str, fence: int, expired: Collection[str] = ()
     ) -> AsyncGenerator[Payload]:
         """Call a waiting query off: withdraw its requests, run none of its calls, and end it as `cancelled`.
 
@@ -207,7 +207,7 @@ class Agent:
         so again. None names the last one.
 
         Args:
-            expired: The approval whose time ended, if that is why: it is told as expired and not as withdrawn.
+            expired: Approvals whose time ended. They are told as expired, and not as withdrawn.
 
         Raises:
             GraphVersionError: Another build paused it. Nothing was changed.
@@ -229,7 +229,7 @@ class Agent:
             yield payload
         self._check_version(before)
         answers = {
-            waiting.interrupt_id: _instead(EXPIRED if waiting.request["approval_id"] == expired else CANCEL, reason)
+            waiting.interrupt_id: _instead(EXPIRED if waiting.request["approval_id"] in expired else CANCEL, reason)
             for waiting in before.waiting
         }
         async with aclosing(self._answer(before, context, answers)) as payloads:
