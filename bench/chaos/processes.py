@@ -39,6 +39,7 @@ async def kill_in_production(world: World, seed: int, *, kills: int = 8) -> Verd
     await carry_out(world, schedule, make_tasks(seed, kills * 100, keys=KEYS, work_ms=WORK_MS))
     verdict = Verdict("P1-production", world.engine, seed)
     account = await conclude(world, verdict, "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8")
+    verdict.figures["production_takeovers_s"] = verdict.figures.pop("takeovers_s")
     slow = [one for one in killed(account) if one.takeover_s is not None and one.takeover_s > TAKEOVER_S]
     verdict.add("takeover", [f"what {one.who} left was taken over after {one.takeover_s:.1f} s" for one in slow])
     return verdict

@@ -15,7 +15,7 @@ SENTENCES_SHOWN: Final = 5
 def row(verdict: Verdict) -> Sequence[Any]:
     """A line of the table."""
     figures = verdict.figures
-    takeover = spread(figures.get("takeovers_s", []))
+    takeover = spread(figures.get("takeovers_s") or figures.get("production_takeovers_s", []))
     return (
         verdict.procedure,
         verdict.seed,
@@ -81,6 +81,7 @@ def summary(verdicts: Sequence[Verdict], controls: Sequence[tuple[Control, Verdi
         "seeds": sorted({verdict.seed for verdict in verdicts}),
         "disturbances": dict(sorted(disturbances.items())),
         "takeover_s": spread(all_of("takeovers_s")),
+        "takeover_production_s": spread(all_of("production_takeovers_s")),
         "drain_s": spread(all_of("drains_s")),
         "rebalance_dwell_s": spread(all_of("dwells_s")),
         "commits_sampled": total("commits_sampled"),
