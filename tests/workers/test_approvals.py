@@ -9,7 +9,7 @@ from flows.agent.threads import GraphVersionError
 from flows.approvals.policy import ApprovalPolicy
 from tests.fakes.agents import THREAD, one, only
 from tests.fakes.chat_model import call, say
-from tests.workers.desk import Desk, asked, decided
+from tests.workers.desk import Desk, asked, called_off, decided
 from topics.approval_state import ApprovalState
 from topics.errors import LeaseBusyError, OutageError
 from topics.events import (
@@ -262,6 +262,20 @@ async def test_a_request_whose_worker_died_before_publishing_it_is_published_wit
     assert [type(payload) for payload in told[:2]] == [ApprovalRequested, ApprovalAccepted]
     assert one(ApprovalRequested, told) == known.request
     assert not only(ApprovalRequested, await desk.handle(decided(known.request)))
+
+
+async def test_a_request_whose_worker_died_before_publishing_it_is_published_before_it_is_withdrawn():
+    desk = Desk()
+    desk.world.script.turns = [call((None, "refund", {"order": "A", "cents": 1}))]
+    async with aclosing(desk.payloads(asked("q1"))) as payloads:
+        async for payload in payloads:
+            if isinstance(payload, ApprovalRequested):
+                break
+    told = await desk.handle(called_off("q1"))
+    [request, withdrawn] = [one for one in told if isinstance(one, ApprovalRequested | ApprovalWithdrawn)]
+    assert isinstance(request, ApprovalRequested)
+    assert withdrawn.approval_id == request.approval_id
+    assert not only(ApprovalRequested, await desk.handle(called_off("q1")))
 
 
 async def test_two_decisions_at_once_are_counted_one_after_the_other():
