@@ -15,9 +15,9 @@ WORK_MS: Final = 100
 BURST: Final = 500
 PRODUCTION_BUFFER: Final = 512  # a hot key with more in its lane than this holds up its partition, whoever else is in it
 NS: Final = 1_000_000_000
-# A tenth of a second more for what shares its process, and then what a fair half of the slots costs.
-ALLOWED_TIMES: Final = 6.0
-ALLOWED_MORE_S: Final = 2.0
+# On a busy machine the same run is slower by as much now and then; the noise itself waits many times longer.
+ALLOWED_TIMES: Final = 3.0
+ALLOWED_MORE_S: Final = 1.0
 
 
 async def hot_and_noisy(world: World, seed: int, *, quiet: int = 120) -> Verdict:

@@ -1,20 +1,16 @@
 """P15: dead letters go back by the real command: cut off by SIGKILL, run by two at once, run again, and in vain."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import anyio
 
 from bench.chaos.basics import conclude
 from bench.chaos.facts import Performed
 from bench.chaos.inputs import Task
+from bench.chaos.scenarios.operators import Operator
 from bench.chaos.verdict import Verdict
 from bench.chaos.world import LOOK_EVERY_S, World
-from infra.settings import ENDPOINTS_FILE, load_settings
 from topics.catalogue import QUERIES
 from workers import dead_letters
 from workers.dead_letters import MAX_REPLAYS, DeadLetter
@@ -66,35 +62,29 @@ def _replays_of(letters: list[DeadLetter], reason: str) -> list[int]:
 
 
 class Desk:
-    """An operator at the command line, with a look at the topics."""
+    """The desk of those who look after dead letters: they list, send back, and are cut off."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        folder = world.folder / ".sluice"
-        folder.mkdir()
-        servers, prefix = world.servers, world.catalogue.prefix
-        known = {"kafka_bootstrap": servers.kafka.bootstrap, "redis_url": servers.redis_url, "topic_prefix": prefix}
-        (folder / ENDPOINTS_FILE).write_text(json.dumps(known))
-        self._operations = Operations(load_settings(data_dir=folder), operator="chaos")
-
-    async def letters(self) -> list[DeadLetter]:
-        """All there are, in any state."""
-        return dead_letters.select(await self._operations.load(), dead_letters.Filter(), states=dead_letters.STATES)
+        self._operator = Operator(world)
+        self._operations = Operations(self._operator.settings, operator="chaos")
 
     async def until(self, condition: Callable[[list[DeadLetter]], bool]) -> None:
-        """Wait for the dead letters to be so.
+        """Wait for the dead letters, in whatever state, to be so.
 
         Raises:
             TimeoutError: They never were.
         """
         with anyio.fail_after(SEEN_WITHIN_S):
-            while not condition(await self.letters()):  # noqa: ASYNC110 -- what is awaited happens on a topic
+            while not condition(await self._letters()):  # noqa: ASYNC110 -- what is awaited happens on a topic
                 await anyio.sleep(LOOK_EVERY_S * 5)
+
+    async def _letters(self) -> list[DeadLetter]:
+        return dead_letters.select(await self._operations.load(), dead_letters.Filter(), states=dead_letters.STATES)
 
     async def replay(self, reason: str) -> int:
         """`sluice dead replay`. Returns how many went back."""
-        found = await anyio.run_process(self._command(reason, 1000), cwd=self._world.folder, check=False)
-        told: dict[str, Any] = json.loads(found.stdout)
+        told = await self._operator.run("dead", "replay", "--reason", reason)
         return len(told.get("replayed", []))
 
     async def twice_at_once(self, reason: str) -> None:
@@ -105,20 +95,14 @@ class Desk:
 
     async def cut_off(self, reason: str) -> None:
         """A slow replay that is killed in the middle."""
-        async with await anyio.open_process(
-            self._command(reason, RATE_PER_S), cwd=self._world.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
-            try:
-                with anyio.fail_after(SEEN_WITHIN_S):
-                    while await self.on_replay_topic() < CUT_OFF_AFTER:  # noqa: ASYNC110 -- what is awaited happens on a topic
-                        await anyio.sleep(LOOK_EVERY_S)
-            finally:
-                with suppress(ProcessLookupError):
-                    process.kill()
+        slowly = ("dead", "replay", "--reason", reason, "--rate", str(RATE_PER_S))
+        await self._operator.cut_off(slowly, self._until_some_went_back)
+
+    async def _until_some_went_back(self) -> None:
+        with anyio.fail_after(SEEN_WITHIN_S):
+            while await self.on_replay_topic() < CUT_OFF_AFTER:  # noqa: ASYNC110 -- what is awaited happens on a topic
+                await anyio.sleep(LOOK_EVERY_S)
 
     async def on_replay_topic(self) -> int:
         """How many records have gone back."""
         return sum((await self._world.cluster.ends(self._world.catalogue.replay_name(QUERIES))).values())
-
-    def _command(self, reason: str, rate_per_s: int) -> list[str]:
-        return [sys.executable, "-m", "workers", "dead", "replay", "--reason", reason, "--rate", str(rate_per_s), "--json"]

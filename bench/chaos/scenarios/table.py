@@ -7,6 +7,7 @@ from bench.chaos.scenarios.fairness import hot_and_noisy
 from bench.chaos.scenarios.letterless import letterless
 from bench.chaos.scenarios.outages import outage_and_storm
 from bench.chaos.scenarios.poison import poison
+from bench.chaos.scenarios.positions import positions
 from bench.chaos.scenarios.replays import replays
 from bench.chaos.scenarios.stuck import stuck_record
 from bench.chaos.verdict import Procedure
@@ -15,6 +16,7 @@ PROCEDURES: Final[tuple[Procedure, ...]] = (
     Procedure("P8", "one record is stuck", stuck_record),
     Procedure("P10", "poison of every kind", poison, short=True),
     Procedure("P11", "no dead letter can be written", letterless, short=True),
+    Procedure("P12", "positions lost, out of range, of another topic; partitions added", positions),
     Procedure("P13", "the outside world is out, then busy", outage_and_storm),
     Procedure("P14", "a record that kills its process", crash_loop),
     Procedure("P15", "replays: cut off, doubled, again, in vain", replays, short=True),
