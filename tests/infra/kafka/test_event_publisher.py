@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from aiokafka.errors import KafkaError, KafkaTimeoutError
+from aiokafka.errors import KafkaError, KafkaTimeoutError, OutOfOrderSequenceNumber
 from faststream.kafka import KafkaBroker
 
 from infra.kafka.publisher import EventPublisher
@@ -20,6 +20,13 @@ class StubBroker:
 
     futures: list[asyncio.Future[Any]] = field(default_factory=list)
     error: KafkaError | None = None
+    restarts: int = 0
+
+    async def stop(self) -> None:
+        await asyncio.sleep(0)
+
+    async def start(self) -> None:
+        self.restarts += 1
 
     async def publish(self, *_: Any, **__: Any) -> asyncio.Future[Any]:
         if self.error:
@@ -56,3 +63,21 @@ async def test_an_acknowledgement_that_nobody_waits_for_makes_no_noise():
     broker.futures.clear()
     gc.collect()
     await asyncio.sleep(0)
+
+
+async def test_a_producer_that_lost_its_place_is_replaced_once_however_many_find_out():
+    """Not for each: the second would throw away what was sent with the new one."""
+    broker = StubBroker()
+    publisher = EventPublisher(cast("KafkaBroker", broker))
+    acknowledgements = [await publisher.send(RECORD) for _ in range(3)]
+    for future in broker.futures:
+        future.set_exception(OutOfOrderSequenceNumber())
+    for acknowledgement in acknowledgements:
+        with pytest.raises(OutageError):
+            await acknowledgement
+    assert broker.restarts == 1
+    again = await publisher.send(RECORD)
+    broker.futures[-1].set_exception(OutOfOrderSequenceNumber())
+    with pytest.raises(OutageError):
+        await again
+    assert broker.restarts == 2
