@@ -92,9 +92,6 @@ PUT_OFF_AT_MOST_S: Final = 3_600
 READ_AT_ONCE: Final = 500
 WINDOWS: Final = (1_000, 10_000)
 
-# What a caller calls a state.
-Registered = ApprovalState
-
 
 class RedisApprovalRegistry:
     """Approvals, kept while they are open and for 90 days after. What is stored is on disk when a call returns.
