@@ -84,11 +84,11 @@ class Account:
     def finished_ns(self) -> dict[str, int]:
         """Event id -> when it was settled, at the earliest.
 
-        A worker that was killed may have settled what it could not tell any more: what it had handled well counts from there.
+        A worker that was killed or frozen may have settled what it could not tell, or told late: what it handled well counts from
+        there.
         """
-        mute = {one.target for one in self.of(Disturbed) if one.kind in {"kill", "died"}}
-        told = {(one.who, one.claim_id) for one in self.of(Settled)}
-        untold = self._well_ended([run for run in self.runs if run.start.who in mute and not self._has_told(run, told)])
+        mute = {one.target for one in self.of(Disturbed) if one.kind in {"kill", "died", "freeze"}}
+        untold = self._well_ended([run for run in self.runs if run.start.who in mute])
         return {**self.settled_ns, **{one: min(at_ns, self.settled_ns.get(one, at_ns)) for one, at_ns in untold.items()}}
 
     def _well_ended(self, runs: Iterable[Run]) -> dict[str, int]:
@@ -97,10 +97,6 @@ class Account:
             if run.is_good and run.end:
                 ended[run.start.event_id] = min(run.end.at_ns, ended.get(run.start.event_id, run.end.at_ns))
         return ended
-
-    def _has_told(self, run: Run, told: set[tuple[str, str]]) -> bool:
-        published = self.inputs.get(run.start.event_id)
-        return published is not None and (run.start.who, published.claim_id) in told
 
     @cached_property
     def claims(self) -> dict[tuple[str, str], list[int]]:

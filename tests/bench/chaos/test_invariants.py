@@ -84,11 +84,13 @@ def test_i4_a_record_that_is_finished_later_does_not_excuse_the_commit() -> None
     assert "I4" in broken(History().publish(0).start(0).commit(1).perform(0).end(0).settle(0).answer(0))
 
 
-def test_what_a_killed_worker_had_handled_well_may_be_committed_or_run_again() -> None:
+def test_what_a_killed_or_frozen_worker_had_handled_well_may_be_committed_or_run_again() -> None:
     """It may have settled it and died before it could tell: the next worker then skips it, or runs it."""
     untold = History().publish(0).start(0).perform(0).end(0).disturb("kill").answer(0)
     assert broken(untold.commit(1).later(60).publish(1).handle(1)) == set()
     assert "I3" not in broken(untold.start(0, "b"))
+    frozen = History().publish(0).start(0).perform(0).end(0).disturb("freeze").answer(0).commit(1).settle(0)
+    assert "I4" not in broken(frozen)
     alive = History().publish(0).start(0).perform(0).end(0).answer(0).publish(1).handle(1)
     assert "I4" in broken(alive.commit(1))
 
