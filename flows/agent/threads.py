@@ -5,7 +5,6 @@ Callers hold the thread's lease. Every fact is read from what is saved after a r
 
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from langchain_core.language_models import BaseChatModel
@@ -18,12 +17,12 @@ from flows.agent.graph import AgentGraph, Snapshot, Waiting
 from flows.agent.judging import EditProblem, JudgedEdit
 from flows.agent.parts import AgentLimits, AgentParts
 from flows.agent.state import AGAIN, CANCEL, EXPIRED, REVISED, RunContext, ThreadRef, next_query
+from flows.agent.thread_status import GraphVersionError, StaleApprovalError, ThreadGoneError, ThreadStatus
 from flows.agent.tools import Toolset
 from flows.approvals.policy import ApprovalPolicy, Ask, Policy
 from flows.ports import Clock, EffectLedger, Retriever, ToolService
 from flows.streaming import AnswerStream
-from topics.errors import RejectedError
-from topics.events import AnswerHeld, ApprovalRequested, OnNewMessage, Payload, Verdict
+from topics.events import AnswerHeld, ApprovalRequested, Payload, Verdict
 from topics.text import clean_json, clean_text
 
 __all__ = [
@@ -37,41 +36,6 @@ __all__ = [
     "ThreadRef",
     "ThreadStatus",
 ]
-
-
-class StaleApprovalError(RejectedError):
-    """The approval waits for nobody any more, and this verdict is not the one that was applied. Nothing was changed."""
-
-    code = "stale"
-
-
-class ThreadGoneError(RejectedError):
-    """The thread has no checkpoint: a resume would start a ghost run. Nothing was changed."""
-
-    code = "thread_gone"
-
-
-class GraphVersionError(RejectedError):
-    """The thread was paused by another build of the graph. It stays paused, decidable by that build."""
-
-    code = "graph_version"
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadStatus:
-    """A thread from outside. `open_step`: a run was cut off and must be continued first.
-
-    `is_foreign`: another build left it unfinished, and this one cannot go on with it.
-    `on_new_message` is the rule for a new message while the thread waits: of several, the one that gives up least.
-    """
-
-    exists: bool
-    pending: tuple[ApprovalRequested, ...] = ()
-    on_new_message: OnNewMessage = "hold"
-    is_foreign: bool = False
-    open_step: bool = False
-    query_id: str | None = None
-    graph_version: str | None = None
 
 
 class Agent:
