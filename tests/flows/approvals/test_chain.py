@@ -103,6 +103,29 @@ def test_numbers_swapped_between_two_records_are_found():
     assert {fault.number for fault in verify(found).faults} >= {3, 7}
 
 
+def written_anew(found: Sequence[Written], number: int) -> Written:
+    """Another outcome in the place of one, with a digest that is right for it."""
+    link = (found[number - 1].wire or {})["chain"]
+    at = datetime.fromisoformat(link["at"])
+    other: Any = linked(outcome(20), tenant="acme", number=number, previous=link["previous"], at=at)
+    return replace(found[number - 1], event_type=other.TYPE, wire=on_the_wire(other))
+
+
+@pytest.mark.parametrize("number", [1, 4, 7])
+def test_an_outcome_written_anew_does_not_fit_the_next_one(number: int):
+    """Everybody can compute a digest; nobody can make the next link hold it."""
+    found = records(8)
+    forged = [*found[: number - 1], written_anew(found, number), *found[number:]]
+    (fault,) = verify(forged).faults
+    assert (fault.number, fault.what) == (number + 1, f"it does not follow what stands before it, number {number}")
+
+
+def test_a_chain_begins_with_nothing_before_it():
+    first: Any = linked(outcome(1), tenant="acme", number=1, previous="11" * 32, at=BEGAN)
+    alone = Written("o/0/0", 0, "acme", "x", first.TYPE, on_the_wire(first))
+    assert the_fault(verify([alone])).what == "it does not follow what stands before it, number 0"
+
+
 def test_two_outcomes_with_one_number_are_a_fork():
     found = records(6)
     previous = (found[3].wire or {})["chain"]["digest"]
