@@ -126,7 +126,7 @@ def _again(folder: Path, verdict: Verdict) -> str:
     """The arguments that run it again."""
     kept = folder / run_name(verdict.procedure, verdict.engine, verdict.seed) / SCHEDULE_FILE
     if kept.exists():
-        return f"--schedule {kept} --seed {verdict.seed} --inputs {verdict.figures.get('inputs', 0)}"
+        return f"--schedule {kept} --seed {verdict.seed} (with the same --inputs, where it was given)"
     return f"--only {verdict.procedure} --seed {verdict.seed}"
 
 

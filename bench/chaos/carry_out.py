@@ -61,10 +61,9 @@ async def disturb(world: World, one: Disturbance) -> None:
                 await servers.kafka_proxy.reset()
         case "broker_kill":
             async with world.disturbing(one.kind, "broker"):
-                await servers.broker.kill()
-                await servers.broker.start()
+                await world.restart_server(servers.broker)
         case "redis_kill":
             async with world.disturbing(one.kind, "redis"):
-                await servers.redis.restart()
+                await world.restart_server(servers.redis.server)
         case "broker_freeze" | "redis_freeze":
             await world.freeze_server(servers.broker if one.kind == "broker_freeze" else servers.redis.server, one.kind, one.for_s)

@@ -28,12 +28,13 @@ from bench.chaos.witness import PositionSampler, outputs
 from infra.local.ports import HOST, free_port
 from infra.local.processes import Server, ServerSpec, running
 from topics.catalogue import ANSWERS, DEAD_LETTERS, QUERIES, RESOLUTIONS, Catalogue
-from topics.errors import OutageError, SluiceError
+from topics.errors import ConfigError, OutageError, SluiceError
 
 ROOT: Final = Path(__file__).parents[2]
 SAMPLE_EVERY_S: Final = 0.1
 LOOK_EVERY_S: Final = 0.05
 SUPERVISE_EVERY_S: Final = 0.5
+RESTARTS: Final = 3
 STARTED_WITHIN_S: Final = 40.0
 
 
@@ -191,6 +192,18 @@ class World:
             await proxy.change(weather)
             await anyio.sleep(for_s)
             await proxy.change("fair")
+
+    async def restart_server(self, server: Server) -> None:
+        """SIGKILL a server and start it on the same data, again when a busy machine gives it too little time.
+
+        Raises:
+            ConfigError: It does not come back.
+        """
+        await server.kill()
+        for _ in range(RESTARTS - 1):
+            with suppress(ConfigError):
+                return await server.start()
+        return await server.start()
 
     async def freeze_server(self, server: Server, kind: str, for_s: float) -> None:
         """SIGSTOP a server for a while."""
