@@ -15,6 +15,7 @@ from bench.chaos.world import LOOK_EVERY_S, World
 
 KEYS: Final = 30
 QUIET_S: Final = 10.0
+REST_S: Final = 40.0  # for what is left; what was lost is never finished
 AT_WORK: Final = 4
 
 
@@ -27,7 +28,7 @@ async def killed_in_a_burst(world: World, seed: int, *, inputs: int = 150, longe
         if victim := await worker_at_work(world, at_least=1):
             await world.kill(victim)
             await world.start_worker(victim)
-    await world.quiesce(within_s=90.0, quiet_s=QUIET_S)
+    await world.quiesce(within_s=REST_S, quiet_s=QUIET_S)
     verdict = Verdict("P1", world.engine, seed)
     return judge(await world.account(), verdict, bounds_of(world), "I1", "I2", "I3", "I4", "I6")
 
@@ -42,7 +43,7 @@ async def woken_zombie(world: World, seed: int, *, inputs: int = 24) -> Verdict:
     world.freeze(victim)
     await _until_facts(world, lambda facts: len(overtaken(facts, incarnation)) >= AT_WORK)
     world.thaw(victim)
-    await world.quiesce(within_s=60.0, quiet_s=QUIET_S)
+    await world.quiesce(within_s=REST_S, quiet_s=QUIET_S)
     verdict = Verdict("P2", world.engine, seed)
     return judge(await world.account(), verdict, bounds_of(world), "I1", "I2", "I7")
 
