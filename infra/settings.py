@@ -89,7 +89,7 @@ class Settings(BaseSettings):
     handler_timeout_s: float = Field(default=300.0, gt=0)
     drain_s: float = Field(default=25.0, ge=0)
     revoke_drain_s: float = Field(default=20.0, ge=0)
-    lease_s: float = Field(default=15.0, ge=1)
+    lease_s: float = Field(default=12.0, ge=1)
     min_similarity: float = Field(default=0.40, ge=0, le=1)
     delta_interval_s: float = Field(default=0.05, ge=0)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.kafka.retry import RetryPolicy
 from infra.settings import ENDPOINTS_FILE, Settings, load_settings
 from topics.errors import ConfigError
 
@@ -104,3 +105,9 @@ def test_secrets_are_not_shown():
 def test_a_tenant_has_the_toolset_of_its_own_or_the_default_one():
     settings = load_settings(toolsets={"acme": "pkg.module:tools"})
     assert (settings.toolset_of("acme"), settings.toolset_of("globex")) == ("pkg.module:tools", "retail")
+
+
+def test_a_dead_workers_threads_are_free_within_the_time_that_a_takeover_may_take() -> None:
+    """15 s (DESIGN section 10): its lease may have been renewed just before, and whoever waits for it looks only now and then."""
+    longest_wait_s = RetryPolicy().lease_wait_s * 1.5
+    assert load_settings().lease_s + longest_wait_s <= 15.0 - 2.0, "two seconds are for the rebalance and for starting the handler"
