@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar, cast
 
-from bench.chaos.facts import Answered, Buried, Claimed, Disturbed, Ended, Fact, Published, Settled, Started
+from bench.chaos.facts import Answered, Buried, Claimed, Disturbed, Ended, Fact, Granted, Published, Settled, Started
 
 GOOD: Final = ("done", "in_doubt")
 
@@ -112,6 +112,18 @@ class Account:
         published = self.inputs.get(start.event_id)
         moments = self.claims.get((start.who, published.claim_id), []) if published else []
         return max((moment for moment in moments if moment <= start.at_ns), default=start.at_ns)
+
+    @cached_property
+    def grants(self) -> dict[str, list[Granted]]:
+        """Event id -> who was granted its key for it."""
+        found: dict[str, list[Granted]] = defaultdict(list)
+        for one in self.of(Granted):
+            found[one.event_id].append(one)
+        return found
+
+    def taken_ns(self, event_id: str, who: str, after_ns: int) -> int | None:
+        """When somebody else had an event's key in hand: a start alone may only find that the key is still leased."""
+        return next((one.at_ns for one in self.grants[event_id] if one.who != who and one.at_ns > after_ns), None)
 
     @cached_property
     def answers(self) -> dict[str, set[str]]:

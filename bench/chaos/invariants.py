@@ -235,7 +235,7 @@ def clean_drains(account: Account, bounds: Bounds) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A worker that died or froze at work: what it had in flight, what of it ran again elsewhere, and when the last of it did."""
+    """A worker that died: what it had in flight, what of it ran again elsewhere, and when the last of it was in hand again."""
 
     who: str
     at_ns: int
@@ -252,14 +252,11 @@ def kills(account: Account) -> list[Kill]:
 def _kill(account: Account, disturbed: Disturbed) -> Kill:
     who = disturbed.target
     in_flight = account.in_flight(who, disturbed.at_ns)
-    again = {
-        event_id: run.start.at_ns
-        for event_id in in_flight | {run.start.event_id for run in account.runs if run.start.who == who and run.is_good}
-        if (run := _first_elsewhere(account.runs_by_event[event_id], who, disturbed.at_ns))
-    }
-    takeover_ns = max(again.values(), default=None)
-    takeover_s = None if takeover_ns is None else (takeover_ns - disturbed.at_ns) / NS
-    return Kill(who, disturbed.at_ns, in_flight, set(again), takeover_s)
+    touched = in_flight | {run.start.event_id for run in account.runs if run.start.who == who and run.is_good}
+    reruns = {one for one in touched if _first_elsewhere(account.runs_by_event[one], who, disturbed.at_ns)}
+    taken_ns = [at_ns for one in in_flight if (at_ns := account.taken_ns(one, who, disturbed.at_ns))]
+    takeover_s = (max(taken_ns) - disturbed.at_ns) / NS if taken_ns else None
+    return Kill(who, disturbed.at_ns, in_flight, reruns, takeover_s)
 
 
 def _first_elsewhere(runs: Sequence[Run], who: str, at_ns: int) -> Run | None:

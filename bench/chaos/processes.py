@@ -15,9 +15,13 @@ from bench.chaos.invariants import not_vacuous
 from bench.chaos.schedule import Disturbance, kill_loop
 from bench.chaos.verdict import Procedure, Verdict
 from bench.chaos.world import World
+from infra.settings import Settings
 
 TAKEOVER_S: Final = 15.0
-PRODUCTION: Final = {"session_timeout_s": 10.0, "lease_s": 15.0, "revoke_drain_s": 20.0, "drain_s": 25.0}
+PRODUCTION: Final = {
+    "session_timeout_s": 10.0,
+    **{name: Settings.model_fields[name].default for name in ("lease_s", "revoke_drain_s", "drain_s")},
+}
 
 
 async def kill_while_working(world: World, seed: int, *, kills: int = 8) -> Verdict:
@@ -41,6 +45,8 @@ async def kill_in_production(world: World, seed: int, *, kills: int = 8) -> Verd
     account = await conclude(world, verdict, "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8")
     verdict.figures["production_takeovers_s"] = verdict.figures.pop("takeovers_s")
     slow = [one for one in killed(account) if one.takeover_s is not None and one.takeover_s > TAKEOVER_S]
+    at_work = [one for one in killed(account) if one.in_flight]
+    verdict.add("vacuous", [] if len(at_work) >= kills // 2 else [f"only {len(at_work)} kills hit a worker at work"])
     verdict.add("takeover", [f"what {one.who} left was taken over after {one.takeover_s:.1f} s" for one in slow])
     return verdict
 

@@ -57,11 +57,12 @@ def test_i2_an_effect_that_was_applied_twice_is_found_and_a_repeated_call_is_non
 
 
 def test_i3_what_was_in_flight_at_a_kill_may_run_again_and_is_counted() -> None:
-    history = History().publish(0, 1).start(0).disturb("kill").handle(0, "b").handle(1, "b")
+    history = History().publish(0, 1).start(0).disturb("kill").start(0, "b").end(0, "b", "LeaseBusyError").later(5)
+    history.grant(2, "b").handle(0, "b").handle(1, "b")
     assert "I3" not in broken(history)
     [kill] = kills(history.account())
     assert (kill.in_flight, kill.reruns) == ({"q0"}, {"q0"})
-    assert kill.takeover_s == pytest.approx(1.0)
+    assert kill.takeover_s == pytest.approx(8.0)
 
 
 def test_i3_what_was_settled_before_the_kill_must_not_run_again() -> None:
