@@ -31,8 +31,8 @@ from topics.records import OutboundRecord
 from workers.demo.crew import crew
 from workers.demo.host import Host
 
-QUERIES_PER_S: Final = 4
-TICKETS_PER_S: Final = 10
+QUERIES_PER_S: Final = 2
+TICKETS_PER_S: Final = 5
 POISON_PER_S: Final = 1
 CYCLE_S: Final = 90.0
 BAD_S: Final = 30.0
@@ -105,6 +105,12 @@ def bounds_kept(peaks: Counter[str], *, slots: int) -> bool:
     return peaks["sluice_buffered_records"] <= MAX_BUFFERED + POLL_RECORDS and peaks["sluice_slots_used"] <= slots
 
 
+def outages(log: bytes) -> dict[str, int]:
+    """Why intake was paused, and how often, from the worker's log."""
+    began = (json.loads(line) for line in log.splitlines() if b'"outage_began"' in line)
+    return dict(Counter(one["why"] for one in began))
+
+
 async def soak(seconds: float) -> dict[str, Any]:
     """Run it. Returns the figures."""
     broker, about = rig.choose_broker(None)
@@ -123,7 +129,8 @@ async def soak(seconds: float) -> dict[str, Any]:
             tasks.cancel_scope.cancel()
         await _script(host)
         ended = await _drained(http, run.sent)
-    return _report(run, ended, seconds=seconds, slots=host.settings.slots, broker=broker)
+        why = outages((host.data_dir / "logs" / "soaked.log").read_bytes())
+    return _report(run, ended, seconds=seconds, slots=host.settings.slots, broker=broker) | {"why": why}
 
 
 async def _until_ready(http: httpx.AsyncClient) -> None:
