@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -159,3 +160,21 @@ async def test_every_winner_is_met_and_crashes_do_happen():
         crashed += story.stage.crashed
     assert winners == {ApprovalWithdrawn, ApprovalExpired, ApprovalAccepted}
     assert crashed > SEEDS // 2
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_approve_and_reject_at_once_are_one_decision_and_its_effect(*, crash: bool):
+    """Case 15: two workers, two decisions, one death between an effect and its checkpoint."""
+    for seed in range(SEEDS):
+        story = Meeting(seed, rule="hold", at_expiry="reject", decision="approve", crash=crash)
+        desk, stage = story.desk, story.stage
+        request = one(ApprovalRequested, await desk.handle(asked("q1", "refund A")))
+        yes, no = decided(request, id_="yes"), decided(request, "reject", id_="no", approver="ana")
+        again = decided(request, id_="yes")
+        await stage.run({name: partial(story._all, name, records) for name, records in (("a", [yes]), ("b", [no]), ("c", [again]))})
+        NOW.set(None)
+        accepted = {answer.decision_id for answer in only(ApprovalAccepted, desk.told)}
+        refused = {answer.decision_id: answer.code for answer in only(ApprovalRefused, desk.told)}
+        assert (accepted, refused) in [({"yes"}, {"no": "late"}), ({"no"}, {"yes": "late"})], f"seed {seed}"
+        assert len(desk.world.effects()) == (accepted == {"yes"}), f"seed {seed}"
+        assert {fact.status for fact in only(ApprovalExecuted, desk.told)} == {"ok" if accepted == {"yes"} else "not_run"}

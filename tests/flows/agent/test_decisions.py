@@ -1,4 +1,4 @@
-"""P3 and P4: what was decided is what happens, in any order, once."""
+"""P3 and P4: what was decided is what happens, in any order, once. Cases 16 (which answer is whose), 26 (call ids), 36 (edits)."""
 
 from itertools import permutations
 
