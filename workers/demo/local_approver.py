@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.identity.signing import add_to_set, new_key, write_private
+from infra.local.folders import writable_folder
 
 KEY_FILE: Final = "approver.jwk"
 KEY_SET: Final = "approvers.jwks.json"
@@ -24,11 +25,12 @@ def local_approver(data_dir: Path) -> dict[str, str]:
     Raises:
         ConfigError: The folder cannot be written.
     """
-    key_file, policy_file = data_dir / KEY_FILE, data_dir / POLICY_FILE
+    folder = writable_folder(data_dir, setting="data_dir")
+    key_file, policy_file = folder / KEY_FILE, folder / POLICY_FILE
     if not key_file.exists():
         key = new_key(getpass.getuser(), ())
-        add_to_set(data_dir / KEY_SET, key)
+        add_to_set(folder / KEY_SET, key)
         write_private(key_file, key)
     if not policy_file.exists():
         policy_file.write_text(POLICY)
-    return {"policy_file": str(policy_file.resolve()), "approver_key": str(key_file.resolve())}
+    return {"policy_file": str(policy_file), "approver_key": str(key_file)}
