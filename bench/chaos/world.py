@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,6 +36,15 @@ LOOK_EVERY_S: Final = 0.05
 SUPERVISE_EVERY_S: Final = 0.5
 RESTARTS: Final = 3
 STARTED_WITHIN_S: Final = 40.0
+
+
+async def wait_for(condition: Callable[[], bool], *, within_s: float) -> bool:
+    """Look again and again: what is awaited happens in other processes. False when the time is over."""
+    with anyio.move_on_after(within_s):
+        while not condition():  # noqa: ASYNC110 -- no event of this process tells of it
+            await anyio.sleep(LOOK_EVERY_S)
+        return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +125,10 @@ class World:
         """Start `w1` to `wN`, and wait until they hold all partitions between them."""
         for number in range(1, count + 1):
             await self.start_worker(f"w{number}", **settings)
-        with anyio.move_on_after(STARTED_WITHIN_S):
-            while not self.look().holders >= {member.incarnation for member in self.members.values()}:  # noqa: ASYNC110 -- what is awaited happens in files
-                await anyio.sleep(LOOK_EVERY_S)
+        await wait_for(self._all_hold, within_s=STARTED_WITHIN_S)
+
+    def _all_hold(self) -> bool:
+        return self.look().holders >= {member.incarnation for member in self.members.values()}
 
     async def kill(self, name: str) -> Member:
         """SIGKILL, and nothing before it."""
@@ -143,9 +153,7 @@ class World:
         return await self.stop(name)
 
     async def _until_at_work(self, name: str, *, within_s: float = 30.0) -> None:
-        with anyio.move_on_after(within_s):
-            while not self.look().running.get(self.members[name].incarnation):  # noqa: ASYNC110 -- what is awaited happens in files
-                await anyio.sleep(LOOK_EVERY_S)
+        await wait_for(lambda: bool(self.look().running.get(self.members[name].incarnation)), within_s=within_s)
 
     def freeze(self, name: str) -> Member:
         """SIGSTOP: it does nothing, and does not know it."""
@@ -244,13 +252,11 @@ class World:
         return self.live
 
     async def until(self, wanted: float, *, within_s: float) -> None:
-        """Wait until a share of the published inputs is finished, or the time is over."""
-        with anyio.move_on_after(within_s):
-            while len(self.look().finished) < wanted:  # noqa: ASYNC110 -- what is awaited happens in files
-                await anyio.sleep(LOOK_EVERY_S)
+        """Wait until so many inputs are finished, or the time is over."""
+        await wait_for(lambda: len(self.look().finished) >= wanted, within_s=within_s)
 
     async def quiesce(self, *, within_s: float, quiet_s: float = 20.0) -> bool:
-        """Wait until every input is finished and committed. False when nothing moved for `quiet_s`, or the time is over."""
+        """Wait until every input is finished and committed. False when nobody was heard of for `quiet_s`, or the time is over."""
         with anyio.move_on_after(within_s):
             while True:
                 live = self.look()
