@@ -24,7 +24,7 @@ async def killed_in_a_burst(world: World, seed: int, *, inputs: int = 150, longe
     await world.start_workers(2)
     await world.publish(make_tasks(seed, inputs, keys=KEYS, work_ms=(50, longest_ms), fails=fails))
     for part in (1, 2):
-        await world.until(inputs * part / 4, within_s=60.0)
+        await world.until(inputs * part / 4, within_s=20.0)
         if victim := await worker_at_work(world, at_least=1):
             await world.kill(victim)
             await world.start_worker(victim)

@@ -11,6 +11,7 @@ from bench.chaos.inputs import Task
 from bench.chaos.scenarios.operators import Operator
 from bench.chaos.verdict import Verdict
 from bench.chaos.world import LOOK_EVERY_S, World
+from infra.kafka.publisher import raw_producer
 from topics.catalogue import QUERIES
 from workers import dead_letters
 from workers.dead_letters import MAX_REPLAYS, DeadLetter
@@ -18,7 +19,8 @@ from workers.operations import Operations
 
 MENDED: Final = "unavailable"
 HOPELESS: Final = "chaos_reject"
-CUT_OFF_AFTER: Final = 5
+UNRESOLVED: Final = 3
+CUT_OFF_AFTER: Final = 8  # records on the replay topic, those among them
 RATE_PER_S: Final = 4
 SEEN_WITHIN_S: Final = 60.0
 
@@ -34,6 +36,7 @@ async def replays(world: World, seed: int, *, mended: int = 24, hopeless: int = 
     await desk.until(lambda letters: len(letters) == len(tasks))
     inputs_end = await world.cluster.ends(world.catalogue.name(QUERIES))
 
+    await desk.leave_unresolved(MENDED)
     await desk.cut_off(MENDED)
     await desk.twice_at_once(MENDED)
     await world.until(mended, within_s=SEEN_WITHIN_S)
@@ -92,6 +95,13 @@ class Desk:
         async with anyio.create_task_group() as tasks:
             for _ in range(2):
                 tasks.start_soon(self.replay, reason)
+
+    async def leave_unresolved(self, reason: str) -> None:
+        """What a replay leaves that dies between a record and its resolution: the record went back, and the letter is open."""
+        letters = [letter for letter in await self._letters() if letter.reason == reason][:UNRESOLVED]
+        async with raw_producer(self._world.servers.kafka) as producer:
+            for letter in letters:
+                await producer.write(dead_letters.replay_record(letter, catalogue=self._world.catalogue, actor="killed"))
 
     async def cut_off(self, reason: str) -> None:
         """A slow replay that is killed in the middle."""
