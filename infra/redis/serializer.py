@@ -23,6 +23,7 @@ from topics.errors import RejectedError
 
 MARKER: Final = "__sluice__"
 ERROR_TEXT_CHARS: Final = 500
+ENTRY_BYTES: Final = 300  # of a cached fragment: its key, its places in the order, and their headers
 
 MESSAGES: Final[Mapping[str, type[BaseMessage]]] = {
     kind.__name__: kind
@@ -173,9 +174,11 @@ class _Fragments:
         return kept[0]
 
     def put(self, key: bytes, encoded: bytes) -> orjson.Fragment:
-        fragment = orjson.Fragment(encoded)
-        self._kept[key] = fragment, len(encoded)
-        self._size_bytes += len(encoded)
+        # A copy: what orjson gives keeps its whole buffer of kilobytes, and the limit would bound a fraction of what is held.
+        fragment = orjson.Fragment(bytes(memoryview(encoded)))
+        held_bytes = len(encoded) + ENTRY_BYTES
+        self._kept[key] = fragment, held_bytes
+        self._size_bytes += held_bytes
         while self._size_bytes > self._limit_bytes:
             _, (_, size_bytes) = self._kept.popitem(last=False)
             self._size_bytes -= size_bytes
