@@ -1,6 +1,7 @@
 """The invariants, each a pure function from the account of a run to sentences about what broke it; none means that it held.
 
-Source: reference I1-I16; the numbers are theirs. `docs` of each say what is evidence.
+I12 to I16 belong to single procedures, which judge them themselves.
+Source: `docs/decisions/0013-chaos.md`.
 """
 
 from collections import Counter, defaultdict
@@ -12,6 +13,7 @@ from bench.chaos.account import Account, Run
 from bench.chaos.facts import Assigned, Begun, Committed, Disturbed, Granted, Joined, Left, Performed, Published, Sampled
 
 NS: Final = 1_000_000_000
+POLL_MARGIN: Final = 500  # one answer of the broker may arrive whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +172,6 @@ def within_bounds(account: Account, bounds: Bounds) -> list[str]:
     return sorted(broken)
 
 
-POLL_MARGIN: Final = 500  # one answer of the broker may arrive whole
-
-
 def no_idle_rebalance(account: Account, bounds: Bounds) -> list[str]:
     """I9: a group rebalances only because somebody joined, left, or was disturbed a little before."""
     causes = sorted(
@@ -235,7 +234,7 @@ def clean_drains(account: Account, bounds: Bounds) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A worker that died: what it had in flight, what of it ran again elsewhere, and when the last of it was in hand again."""
+    """A worker that was killed: what it had in flight, what of it ran again elsewhere, and when the last of it was in hand again."""
 
     who: str
     at_ns: int
