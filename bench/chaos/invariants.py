@@ -234,7 +234,7 @@ def clean_drains(account: Account, bounds: Bounds) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A worker that was killed: what it had in flight, what of it ran again elsewhere, and when the last of it was in hand again."""
+    """A worker that was killed: what it had in flight, what of it ran again, and when the last of it was in hand again."""
 
     who: str
     at_ns: int
