@@ -22,12 +22,15 @@ import httpx
 from bench.race import ours, plain
 from bench.race.account import Account
 from bench.race.ground import Ground
+from bench.race.plan import PRODUCERS, person_of
 from infra.local.apache_kafka import apache_kafka_missing
 from workers.demo.host import hosted
+from workers.demo.people import KEY_SET, hire
 
 SEEDS: Final = (11, 12, 13)
 THREADS: Final = 200
 SHORT_THREADS: Final = 40
+POLICY: Final = f'[tenants."*"]\nkeys = "{KEY_SET}"\n'  # what a tool declares; every decision signed
 
 
 def main() -> int:
@@ -68,11 +71,12 @@ async def _races(threads: int, seeds: tuple[int, ...]) -> list[tuple[Account, in
 @asynccontextmanager
 async def _ground(name: str, threads: int) -> AsyncGenerator[Ground]:
     with TemporaryDirectory(prefix="sluice-race-", ignore_cleanup_errors=True) as folder:
+        people = hire(Path(folder) / "people", roles={person_of(number): () for number in range(PRODUCERS)}, policy=POLICY)
         async with (
-            hosted(Path(folder), broker="apache-kafka") as host,
+            hosted(Path(folder), broker="apache-kafka", policy_file=str(people.policy_file)) as host,
             httpx.AsyncClient(timeout=30.0, trust_env=False) as http,
         ):
-            yield Ground(host, http, name, threads)
+            yield Ground(host, people, http, name, threads)
 
 
 def _told(found: list[tuple[Account, int]], *, seeds: tuple[int, ...], holds: bool) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import httpx
 
 from infra.local.data.datasets import RetailTask, retail_tasks
 from workers.demo.host import Host
+from workers.demo.people import People
 
 TOOL: Final = "modify_user_address"  # applied again, it is applied again: a shop refuses a second cancellation by itself
 TASK: Final = "retail-test-39"
@@ -18,6 +19,7 @@ class Ground:
     """The shops of one race. Thread `n` has the shop, and the tenant, `<name>-<n>`."""
 
     host: Host
+    people: People
     http: httpx.AsyncClient
     name: str
     threads: int

@@ -8,7 +8,7 @@ import anyio
 
 from bench.race.account import Account, account
 from bench.race.ground import Ground, task
-from bench.race.plan import Shot, shots
+from bench.race.plan import Shot, person_of, shots
 from infra.kafka.publisher import RawProducer, raw_producer
 from topics.catalogue import ANSWERS, OUTCOMES, REQUESTS
 from topics.events import ApprovalDecided, QueryAsked
@@ -110,9 +110,11 @@ async def _fire(ground: Ground, client: Client, producer: RawProducer, own: Sequ
             thread_id=request.thread_id,
             decision=shot.choice,
             args_digest=request.args_digest,
-            approver=f"person-{shot.producer}",
+            approver=person_of(shot.producer),
         )
-        record = client.record(decided, tenant=tenant, event_id=shot.decision_id)
+        key_of_person = ground.people.keys[decided.approver]
+        signed = key_of_person.sign(decided, tenant=tenant, tool=request.tool, now=client.clock.now())
+        record = client.record(signed, tenant=tenant, event_id=shot.decision_id)
         key = record.key if shot.key is None else shot.key.encode()
         await producer.write(OutboundRecord(record.topic, key, record.value, record.headers))
 

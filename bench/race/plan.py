@@ -36,3 +36,8 @@ def shots(threads: int, seed: int) -> list[list[Shot]]:
             key = f"producer-{producer}-{rng.randrange(1000)}" if producer >= PRODUCERS - OWN_KEYS else None
             by_producer[producer].append(Shot(thread, producer, choice, decision_id, key))
     return by_producer
+
+
+def person_of(producer: int) -> str:
+    """Who decides by way of a producer."""
+    return f"person-{producer}"

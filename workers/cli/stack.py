@@ -74,7 +74,7 @@ def demo(
         if as_json:
             output.print_json(report.as_dict())
         else:
-            output.print_table(("what", "count"), report.rows(), title="What the topics and the back office say")
+            output.print_table(("what", "count"), report.rows(), title="What the topics say")
         report.check()
 
     output.run(play, as_json=as_json)

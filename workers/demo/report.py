@@ -29,6 +29,12 @@ class Report:
     decisions_edited: int = 0
     decisions_rejected: int = 0
     decisions_refused: int = 0
+    votes_counted: int = 0
+    edits_by_two: int = 0
+    reminders: int = 0
+    escalations: int = 0
+    expired: int = 0
+    outcomes_chained: int = 0
     effects: int = 0
     double_effects: int = 0
     dead_letters: int = 0
@@ -63,6 +69,9 @@ class Report:
                 "what was replayed is done": self.replayed > 0,
                 "a duplicate and a late decision were refused": self.decisions_refused >= 2,
                 "a worker was killed": self.killed_workers > 0,
+                "some calls needed two people": self.votes_counted > 0 and self.edits_by_two > 0,
+                "time reminded, escalated and said no": min(self.reminders, self.escalations, self.expired) > 0,
+                "the chain of outcomes is whole": self.outcomes_chained > 0,
             }.items()
             if not right
         ]

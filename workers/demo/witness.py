@@ -16,9 +16,14 @@ from topics.events import (
     AnswerHeld,
     AnswerRestarted,
     ApprovalAccepted,
+    ApprovalAmended,
+    ApprovalEscalated,
     ApprovalExecuted,
+    ApprovalExpired,
     ApprovalRefused,
+    ApprovalReminded,
     ApprovalRequested,
+    Payload,
     TicketTriaged,
 )
 
@@ -56,6 +61,10 @@ class Witness:
     accepted: dict[str, ApprovalAccepted] = field(default_factory=dict[str, ApprovalAccepted])
     refused: dict[str, ApprovalRefused] = field(default_factory=dict[str, ApprovalRefused])
     executed: dict[str, ApprovalExecuted] = field(default_factory=dict[str, ApprovalExecuted])
+    amended: dict[str, ApprovalAmended] = field(default_factory=dict[str, ApprovalAmended])
+    expired: dict[str, ApprovalExpired] = field(default_factory=dict[str, ApprovalExpired])
+    escalated: dict[str, ApprovalEscalated] = field(default_factory=dict[str, ApprovalEscalated])
+    reminded: dict[str, ApprovalReminded] = field(default_factory=dict[str, ApprovalReminded])
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
     async def watch(self, events: AsyncIterator[Event[Any]]) -> None:
@@ -71,6 +80,14 @@ class Witness:
         match payload:
             case TicketTriaged():
                 self.triaged[event.tenant, payload.ticket_id] = payload
+            case ApprovalRequested():
+                self.requests[payload.approval_id] = (event.tenant, payload)
+            case _:
+                self._note_stream(payload)
+                self._note_approval(payload)
+
+    def _note_stream(self, payload: Payload) -> None:
+        match payload:
             case AnswerDelta():
                 self.streams[payload.query_id].pieces[payload.attempt][payload.sequence] = payload.text
             case AnswerRestarted():
@@ -81,14 +98,25 @@ class Witness:
                 self.streams[payload.query_id].failed = payload
             case AnswerHeld():
                 self.streams[payload.query_id].held = True
-            case ApprovalRequested():
-                self.requests[payload.approval_id] = (event.tenant, payload)
+            case _:
+                pass
+
+    def _note_approval(self, payload: Payload) -> None:
+        match payload:
             case ApprovalAccepted():
                 self.accepted[payload.decision_id] = payload
             case ApprovalRefused():
                 self.refused[payload.decision_id] = payload
             case ApprovalExecuted():
                 self.executed[payload.approval_id] = payload
+            case ApprovalAmended():
+                self.amended[payload.approval_id] = payload
+            case ApprovalExpired():
+                self.expired[payload.approval_id] = payload
+            case ApprovalEscalated():
+                self.escalated[payload.identity()] = payload
+            case ApprovalReminded():
+                self.reminded[payload.identity()] = payload
             case _:
                 pass
 
