@@ -4,7 +4,7 @@ Which of two is first is decided where the state is stored, and nowhere else. A 
 and not yet told or applied is told and applied when the record comes again.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Final
@@ -18,12 +18,14 @@ from flows.ports import Clock
 from topics.approval_state import Answer, ApprovalState, Moment
 from topics.envelope import Event
 from topics.errors import ForgedError, RejectedError
-from topics.events import ApprovalAccepted, ApprovalDecided, ApprovalDue, ApprovalExpired, ApprovalRefused, Payload
+from topics.events import ApprovalAccepted, ApprovalDecided, ApprovalDue, ApprovalExpired, ApprovalRefused, Payload, RefusalCode
 from workers.conversation import Conversation
 from workers.ports import ApprovalRegistry, Verifier
 
 # What a thread says when nothing waits there for an approval any more, or nothing is left of it.
 NOTHING_WAITS: Final = ("stale", "thread_gone")
+# What another build, or a person who mends the thread, can lift: the decision is kept as a dead letter, to be replayed then.
+PARKED: Final[Mapping[RefusalCode, type[RejectedError]]] = {"graph_version": GraphVersionError, "bad_checkpoint": RejectedError}
 
 
 async def handle_decision(
@@ -38,7 +40,8 @@ async def handle_decision(
     """Count a decision, or tell its sender why it does not count; resume the thread once one has won (P3, P4).
 
     Raises:
-        GraphVersionError: This build cannot do what was decided. Its sender is told; another build can take the dead letter again.
+        RejectedError: This build cannot do what was decided (`graph_version`), or the thread's checkpoint is not what we write
+            (`bad_checkpoint`). Its sender is told, and nothing was recorded: the dead letter can be replayed.
     """
     decided = event.payload
     known = await registry.find(event.tenant, decided.approval_id)
@@ -52,8 +55,8 @@ async def handle_decision(
     for payload in machine.told(state, answer):
         yield payload
     if isinstance(answer, ApprovalRefused):
-        if answer.code == "graph_version":
-            raise GraphVersionError(answer.detail)
+        if answer.code in PARKED:
+            raise PARKED[answer.code](answer.detail, code=answer.code)
         if (answer.code, answer.reason) == ("stale", POLICY_CHANGED):
             async with aclosing(_passed_over(conversation.ask_again(_thread(state)))) as payloads:
                 async for payload in payloads:
@@ -167,6 +170,8 @@ class _Counting:
         try:
             exists = (await self._agent.status(_thread(known))).exists
         except RejectedError as error:
+            if parked := _parked_by(error):
+                return parked
             if error.reason_code not in NOTHING_WAITS:
                 raise
             exists = False  # lost in part is lost
@@ -182,11 +187,11 @@ async def _apply(event: Event[ApprovalDecided], state: ApprovalState, conversati
         async with aclosing(conversation.resume(_thread(state), approval_id=request.approval_id, verdict=verdict)) as payloads:
             async for payload in payloads:
                 yield payload
-    except GraphVersionError as error:
-        # The verdict stands. Its dead letter can be replayed when a build that knows the thread runs again.
-        yield machine.refused(event.id, event.payload, Refusal("graph_version", "", str(error)))
-        raise
     except RejectedError as error:
+        if parked := _parked_by(error):
+            # The verdict stands, and is applied when the dead letter is replayed.
+            yield machine.refused(event.id, event.payload, parked)
+            raise
         if error.reason_code not in NOTHING_WAITS:
             raise
         code = "thread_gone" if error.reason_code == "thread_gone" else "stale"
@@ -212,6 +217,10 @@ async def _passed_over(run: AsyncGenerator[Payload]) -> AsyncGenerator[Payload]:
     except RejectedError as error:
         if error.reason_code not in NOTHING_WAITS:
             raise
+
+
+def _parked_by(error: RejectedError) -> Refusal | None:
+    return next((Refusal(code, "", str(error)) for code in PARKED if code == error.reason_code), None)
 
 
 def _thread(state: ApprovalState) -> ThreadRef:

@@ -14,6 +14,7 @@ from tests.fakes.agents import THREAD, World, one, only
 from tests.fakes.chat_model import call, say
 from tests.fakes.clock import START
 from tests.workers.desk import Desk, asked, decided, event
+from topics.errors import RejectedError
 from topics.events import ApprovalAccepted, ApprovalDue, ApprovalExpired, ApprovalRefused, ApprovalRequested, Terms
 
 Loss = Callable[[Redis, Keys], Awaitable[None]]
@@ -115,6 +116,32 @@ async def test_an_approval_of_a_lost_thread_still_expires(desk: Desk, redis_clie
         told = await desk.handle(event("due", due))
         assert len(only(ApprovalExpired, told)) == 1
         assert not desk.world.effects()
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [b'{"__sluice__": "os.system"}', b"\x80\x04.", b"\xc8\x00\x04\x00os", b""],
+    ids=["marker", "pickle", "msgpack", "empty"],
+)
+async def test_planted_bytes_are_refused_unread_the_sender_is_told_and_the_decision_is_kept(
+    desk: Desk, redis_client: Redis, redis_keys: Keys, planted: bytes
+):
+    """Case 38: nothing is made of them, nothing runs; once they are put right the same decision counts."""
+    request = await waiting(desk)
+    [newest, *_] = await redis_client.zrevrange(redis_keys.history(THREAD.checkpoint_id), 0, 0)
+    key = redis_keys.checkpoints(THREAD.checkpoint_id) + newest.decode()[1:]
+    good = await redis_client.hget(key, "checkpoint")
+    await redis_client.hset(key, "checkpoint", planted)
+    with pytest.raises(RejectedError) as parked:
+        await desk.handle(decided(request))
+    assert parked.value.reason_code == "bad_checkpoint"
+    assert [(type(one), getattr(one, "code", "")) for one in desk.told[-1:]] == [(ApprovalRefused, "bad_checkpoint")]
+    assert not desk.world.effects()
+    assert (await desk.registry.find("acme", request.approval_id)).status == "pending"
+
+    await redis_client.hset(key, "checkpoint", good)
+    assert one(ApprovalAccepted, await desk.handle(decided(request))).standing == "won"
+    assert len(desk.world.effects()) == 1
 
 
 async def test_what_is_lost_in_part_is_no_new_thread(redis_client: Redis, redis_keys: Keys, desk: Desk):

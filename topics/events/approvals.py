@@ -12,7 +12,17 @@ OnNewMessage = Literal["hold", "cancel", "revise"]
 Standing = Literal["won", "counted", "proposed"]
 TimerStep = Literal["remind", "escalate", "expire"]
 RefusalCode = Literal[
-    "duplicate", "late", "stale", "expired", "unknown", "mismatch", "forbidden", "invalid_edit", "graph_version", "thread_gone"
+    "duplicate",
+    "late",
+    "stale",
+    "expired",
+    "unknown",
+    "mismatch",
+    "forbidden",
+    "invalid_edit",
+    "graph_version",
+    "thread_gone",
+    "bad_checkpoint",
 ]
 
 
