@@ -25,6 +25,7 @@ from aiokafka.errors import (
     ConsumerStoppedError,
     GroupAuthorizationFailedError,
     IllegalStateError,
+    InconsistentGroupProtocolError,
     KafkaError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
@@ -366,6 +367,10 @@ def _meaning_of(error: KafkaError) -> HaltError | OutageError:
             return ConfigError(f"the broker denies access: {error}")
         case UnsupportedCodecError():
             return ConfigError(f"a record is compressed with a codec that is not installed: {error}")
+        case InconsistentGroupProtocolError():
+            return ConfigError(
+                "members of another version share the partitions in another way: stop all workers of this group first"
+            )
         case UnknownTopicOrPartitionError():
             return OutageError("a topic is missing; `sluice topics apply` creates it")
         case _:

@@ -15,6 +15,7 @@ from aiokafka.errors import (
     GroupAuthorizationFailedError,
     IllegalGenerationError,
     IllegalStateError,
+    InconsistentGroupProtocolError,
     KafkaError,
     NodeNotReadyError,
     NoOffsetForPartitionError,
@@ -252,6 +253,7 @@ async def test_a_beginning_that_is_not_committed_is_not_begun(client: Client, ma
     [
         (OffsetOutOfRangeError({P0: 17}), HaltError, "t/0 is 17, but the log ends at 9"),
         (TopicAuthorizationFailedError("t"), ConfigError, "denies"),
+        (InconsistentGroupProtocolError(), ConfigError, "stop all workers of this group first"),
         (GroupAuthorizationFailedError("g"), ConfigError, "denies"),
         (UnsupportedCodecError("lz4"), ConfigError, "lz4"),
         (UnknownTopicOrPartitionError(), OutageError, "topics apply"),
