@@ -105,7 +105,8 @@ def _say(line: str) -> None:
 
 def _show(folder: Path, verdicts: Sequence[Verdict], controls: Sequence[tuple[Control, Verdict]]) -> bool:
     """Print everything. Returns whether all is as it must be."""
-    rig.print_table("Ours: every invariant must hold", report.COLUMNS, [report.row(one) for one in verdicts])
+    if verdicts:
+        rig.print_table("Ours: every invariant must hold", report.COLUMNS, [report.row(one) for one in verdicts])
     for one in verdicts:
         if not one.holds:
             print(f"\n{one.procedure} with seed {one.seed} broke:", *report.sentences(one), sep="\n")
