@@ -79,7 +79,14 @@ async def _talk(world: OutsideWorld, stream: SocketStream) -> None:
             while True:
                 request = orjson.loads(await lines.receive_until(b"\n", LINE_BYTES))
                 await stream.send(orjson.dumps(world.answer(request)) + b"\n")
-        except (anyio.IncompleteRead, anyio.EndOfStream, anyio.BrokenResourceError):
+        except (
+            anyio.IncompleteRead,
+            anyio.EndOfStream,
+            anyio.BrokenResourceError,
+            anyio.DelimiterNotFound,
+            orjson.JSONDecodeError,
+        ):
+            # Somebody left, or a client of another server that had this port before: that is no end of the world.
             return
 
 

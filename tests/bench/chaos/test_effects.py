@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import anyio
 import pytest
 
-from bench.chaos.effects import OutsideWorld
+from bench.chaos.effects import OutsideClient, OutsideWorld, serve
 from bench.chaos.facts import Performed
 from bench.chaos.ledger import Ledger, read
+from infra.local.ports import HOST, free_port
+from topics.errors import UnavailableError
 
 
 @pytest.fixture
@@ -45,3 +48,28 @@ def test_in_a_bad_mood_it_does_nothing_and_writes_nothing(world: OutsideWorld, t
     world.answer({"ask": "mood", "mood": {"status": "ok"}})
     assert ask(world, "e1") == "ok"
     assert journal(tmp_path) == [True]
+
+
+async def test_a_stranger_who_speaks_no_json_is_left_alone_and_ends_nothing(tmp_path: Path) -> None:
+    """Ports are used again: a client of the server that had this one before once ended the world of a whole run."""
+    port = free_port()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve, port, tmp_path)
+        client = OutsideClient(port)
+        with anyio.fail_after(10):
+            while not await _answers(client):
+                await anyio.sleep(0.05)
+            async with await anyio.connect_tcp(HOST, port) as stranger:
+                await stranger.send(b"\x00\x00\x00\x0chello\n")
+                with pytest.raises(anyio.EndOfStream):
+                    await stranger.receive()
+        assert await _answers(client)
+        tasks.cancel_scope.cancel()
+
+
+async def _answers(client: OutsideClient) -> bool:
+    try:
+        await client.set_mood("ok")
+    except UnavailableError:
+        return False
+    return True
