@@ -68,8 +68,8 @@ async def serve(port: int, folder: Path) -> None:
     """Answer until the process ends."""
     with Ledger(folder, "effects") as ledger:
         world = OutsideWorld(ledger)
-        listener = await anyio.create_tcp_listener(local_host=HOST, local_port=port)
-        await listener.serve(lambda stream: _talk(world, stream))
+        async with await anyio.create_tcp_listener(local_host=HOST, local_port=port) as listener:
+            await listener.serve(lambda stream: _talk(world, stream))
 
 
 async def _talk(world: OutsideWorld, stream: SocketStream) -> None:
