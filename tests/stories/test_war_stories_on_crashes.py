@@ -6,11 +6,12 @@ from typing import Any
 
 import anyio
 
-from infra.kafka.dead_letter import REASON, header_text
+from infra.kafka.dead_letter import ID, REASON, header_text
 from tests.fakes.consumer import MemoryConsumer
 from tests.fakes.inbox import MemoryInbox
 from tests.stories.small_engine import Letters, SmallEngine, after, answer, log_of, question, quick
 from topics.envelope import Event
+from topics.errors import RejectedError
 from topics.events import Payload
 
 NEIGHBOURS = 12
@@ -49,3 +50,33 @@ async def test_story_33_a_record_that_kills_is_given_up_and_those_that_ran_besid
     assert [(one.key, header_text(one.headers, REASON)) for one in letters.records] == [(b"acme/killer", "crash_loop")]
     assert set(done) == set(threads) - {"killer"}
     assert deaths == 5, "as many as the limit, and no more"
+
+
+async def test_a_worker_that_dies_between_the_letter_and_its_commit_leaves_letters_of_one_id():
+    """Case 32 (ii): the letter may come twice, and whoever reads them knows that it is one."""
+    letters = Letters()
+
+    async def handler(event: Event[Any]) -> AsyncGenerator[Payload]:
+        if event.record.offset == 0:
+            raise RejectedError("never", code="never")
+        yield answer(event)
+
+    class DiesOnceItIsBuried(MemoryInbox):
+        async def settle(self, settled: Any) -> None:
+            if any(state == "dead" for _, state in settled):
+                await anyio.sleep_forever()
+            await super().settle(settled)
+
+    inbox = DiesOnceItIsBuried()
+    first = SmallEngine(log_of([question(0, "bad"), question(1, "good")]), handler, inbox=inbox, letters=letters)
+    async with first.killed():
+        await first.until(lambda: letters.records)
+    assert not first.consumer.committed[("queries", 0)]
+
+    lasting = MemoryInbox()
+    lasting.claims = inbox.claims
+    second = SmallEngine(after(first.consumer), handler, inbox=lasting, letters=letters)
+    await second.run_to_the_end()
+    ids = [header_text(one.headers, ID) for one in letters.records]
+    assert len(ids) == 2, "the first was written before the death, and the second because nobody could know"
+    assert len(set(ids)) == 1
