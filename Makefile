@@ -64,7 +64,7 @@ chaos: $(RIVALS) ## Kill, freeze and cut off workers on Apache Kafka (SHORT=1: s
 	@$(BIN)/python -m bench.chaos $(if $(SHORT),--short) $(ARGS)
 
 clean: ## Remove what the targets made in this folder.
-	rm -rf .venv .uv .sluice .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .uv .sluice .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(READY): pyproject.toml uv.lock | $(UV)
 	@$(FIND_PYTHON); $(UV) sync --locked --python "$$python"
