@@ -13,6 +13,7 @@ import anyio
 from aiokafka import AIOKafkaConsumer
 
 from bench import rig
+from bench.no_inbox import NoInbox
 from infra.claims import Claim, Failure, Inbox
 from infra.clock import SystemClock
 from infra.collector import calm_collector
@@ -87,10 +88,10 @@ class Measured:
 
 @dataclass(slots=True)
 class CountingInbox:
-    """An inbox that tells when enough is settled, and when the first record was looked at. Without `inner` it knows nothing."""
+    """An inbox that tells when enough is settled, and when the first record was looked at."""
 
     enough: int
-    inner: Inbox | None = None
+    inner: Inbox
     settled: int = 0
     began_s: float | None = None
     ended_s: float | None = None
@@ -101,16 +102,15 @@ class CountingInbox:
         """Look, and start the watch."""
         if self.began_s is None:
             self.began_s, self.used_s = time.monotonic(), -time.process_time()
-        return await self.inner.look(claim_ids) if self.inner else [Claim() for _ in claim_ids]
+        return await self.inner.look(claim_ids)
 
     async def start(self, claim_ids: Sequence[str], *, owner: str) -> Sequence[int]:
-        """Every start is the first without an inner inbox."""
-        return await self.inner.start(claim_ids, owner=owner) if self.inner else [1] * len(claim_ids)
+        """Start."""
+        return await self.inner.start(claim_ids, owner=owner)
 
     async def settle(self, settled: Sequence[tuple[str, Literal["done", "dead"]]]) -> None:
         """Settle, and stop the watch when it is enough."""
-        if self.inner:
-            await self.inner.settle(settled)
+        await self.inner.settle(settled)
         self.settled += len(settled)
         if self.settled >= self.enough and self.ended_s is None:
             self.ended_s = time.monotonic()
@@ -119,13 +119,11 @@ class CountingInbox:
 
     async def fail(self, failures: Sequence[Failure]) -> None:
         """Nothing fails here, or the bench hangs until its limit and says so."""
-        if self.inner:
-            await self.inner.fail(failures)
+        await self.inner.fail(failures)
 
     async def release(self, claim_ids: Sequence[str]) -> None:
         """What is handed back at the end."""
-        if self.inner:
-            await self.inner.release(claim_ids)
+        await self.inner.release(claim_ids)
 
     def seconds(self) -> float:
         """From the first record in hand to the last of `enough` settled; 0 when it never came to that."""
@@ -209,7 +207,7 @@ async def _measure(host: Host, case: Case, *, group: str) -> Measured:
     async with AsyncExitStack() as stack:
         redis = connect(settings.redis_url, timeout_s=10.0)
         stack.push_async_callback(redis.aclose)
-        inbox = CountingInbox(case.records, RedisInbox(redis, group=group, retention_s=RETENTION_S) if case.claims else None)
+        inbox = CountingInbox(case.records, RedisInbox(redis, group=group, retention_s=RETENTION_S) if case.claims else NoInbox())
         broker = await stack.enter_async_context(event_broker(settings.kafka(), client_id=group))
         letters = await stack.enter_async_context(raw_producer(settings.kafka()))
         runtime = Runtime(

@@ -1,12 +1,13 @@
 """Our runtime as a worker has it, with claims in Redis, or without, as rivals have none."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
-from typing import Any, Literal, cast
+from typing import Any, cast
 
+from bench.no_inbox import NoInbox
 from bench.rivals.place import Place
 from bench.rivals.watch import Watch
-from infra.claims import Claim, Failure, Inbox
+from infra.claims import Inbox
 from infra.clock import SystemClock
 from infra.collector import calm_collector
 from infra.kafka.board import RuntimeConfig
@@ -24,28 +25,6 @@ from topics.events import Payload
 
 RETENTION_S = 3600
 HANDLER_TIMEOUT_S = 300.0
-
-
-class NoInbox:
-    """Knows nothing of any record."""
-
-    async def look(self, claim_ids: Sequence[str]) -> Sequence[Claim]:
-        """Every record is new."""
-        return [Claim() for _ in claim_ids]
-
-    async def start(self, claim_ids: Sequence[str], *, owner: str) -> Sequence[int]:
-        """Every start is the first."""
-        del owner
-        return [1] * len(claim_ids)
-
-    async def settle(self, settled: Sequence[tuple[str, Literal["done", "dead"]]]) -> None:
-        """Nothing is remembered."""
-
-    async def fail(self, failures: Sequence[Failure]) -> None:
-        """Nothing is remembered."""
-
-    async def release(self, claim_ids: Sequence[str]) -> None:
-        """Nothing is remembered."""
 
 
 async def with_claims(place: Place, watch: Watch) -> None:

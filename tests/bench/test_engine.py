@@ -1,10 +1,11 @@
 """The inbox that counts, and the runtime that it counts for."""
 
 from bench.engine import Case, CountingInbox, Measured
+from bench.no_inbox import NoInbox
 
 
 async def test_the_watch_stops_when_enough_is_settled():
-    inbox = CountingInbox(enough=2)
+    inbox = CountingInbox(enough=2, inner=NoInbox())
     assert [claim.state for claim in await inbox.look(["a", "b"])] == ["new", "new"]
     assert list(await inbox.start(["a", "b"], owner="w")) == [1, 1]
     await inbox.settle([("a", "done")])

@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
@@ -127,3 +127,12 @@ def refuse_malformed(messages: Sequence[BaseMessage]) -> None:
                 raise BadRequestError("a call id twice in one message")
     if waiting:
         raise BadRequestError(f"tool calls without an answer: {waiting}")
+
+
+def obedient(messages: Sequence[BaseMessage]) -> Turn:
+    """Refunds what it is told to, and says so afterwards."""
+    last = next(index for index in reversed(range(len(messages))) if isinstance(messages[index], HumanMessage))
+    text, done = str(messages[last].content), [one for one in messages[last:] if isinstance(one, ToolMessage)]
+    if "refund" in text and not done:
+        return call((None, "refund", {"order": text, "cents": 100}))
+    return say("done ", text)

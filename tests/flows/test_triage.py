@@ -193,7 +193,7 @@ async def test_a_quick_ticket_does_not_wait_for_a_slow_one() -> None:
     with anyio.fail_after(2):
         key, _ = await anext(results)
         assert key == "acme/1"
-        await results.aclose()  # type: ignore[attr-defined]
+        await results.aclose()
     assert model.in_flight == 0
 
 

@@ -28,7 +28,7 @@ def test_an_old_group_is_no_new_one_and_a_partition_that_came_later_is_read_whol
     history: TopicHistory, partition: int, begins: str, rule: str
 ):
     """P1, case 13."""
-    assert beginning(partition, history, rule=rule) == (rule if begins == "by the rule" else begins)  # type: ignore[arg-type]
+    assert beginning(partition, history, rule=rule) == (rule if begins == "by the rule" else begins)
 
 
 @given(

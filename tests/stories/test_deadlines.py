@@ -49,7 +49,10 @@ async def test_what_nobody_decides_is_reminded_escalated_and_ends_once(
         for tenant in tenants:
             await world.order(tenant, CANCEL)
         requests = {tenant: await world.request(tenant) for tenant in tenants}
-        escalated = lambda: {one.payload.approval_id for one in world.heard if isinstance(one.payload, ApprovalEscalated)}  # noqa: E731
+
+        def escalated() -> set[str]:
+            return {one.payload.approval_id for one in world.heard if isinstance(one.payload, ApprovalEscalated)}
+
         await world.until(lambda: len(escalated()) == THREADS, "escalations")
         await world.decide(requests[tenants[0]], "approve")  # by one who may only now
         await members.kill("worker-1")

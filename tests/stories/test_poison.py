@@ -158,8 +158,11 @@ async def test_odd_but_honest_records_are_done(staffed, world_in):
         await world.write(topic, None, json.dumps(body).encode(), headers)
         await world.write(topic, None, json.dumps(body | {"thread_id": "nameless"}).encode(), headers[:2])
         await world.until_ended()
+
         # The one without an id is known by its position.
-        positions = lambda: [one for one in world.witness.streams if one.startswith(f"{topic}/")]  # noqa: E731
+        def positions() -> list[str]:
+            return [one for one in world.witness.streams if one.startswith(f"{topic}/")]
+
         await world.until(
             lambda: bool(positions()) and world.witness.streams[positions()[0]].ended, "the answer to the nameless query"
         )

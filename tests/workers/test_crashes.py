@@ -6,17 +6,16 @@ was being handled comes again, and records of the other topic may come first.
 
 import random
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage
 
 from tests.fakes.agents import THREAD, World, only
 from tests.fakes.approvals import MemoryApprovalRegistry
-from tests.fakes.chat_model import Script, Turn, call, say
+from tests.fakes.chat_model import Script, obedient
 from tests.fakes.held import MemoryHeldQueries
 from tests.fakes.ledger import CrashError
 from tests.workers.desk import Desk, asked, called_off, decided
@@ -32,15 +31,6 @@ from topics.events import (
     ApprovalWithdrawn,
     Payload,
 )
-
-
-def obedient(messages: Sequence[BaseMessage]) -> Turn:
-    """Refunds what it is told to, and says so afterwards."""
-    last = next(index for index in reversed(range(len(messages))) if isinstance(messages[index], HumanMessage))
-    text, done = str(messages[last].content), [one for one in messages[last:] if isinstance(one, ToolMessage)]
-    if "refund" in text and not done:
-        return call((None, "refund", {"order": text, "cents": 100}))
-    return say("done ", text)
 
 
 @dataclass

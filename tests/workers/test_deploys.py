@@ -31,11 +31,11 @@ class Added(AgentState):
 
 
 class Retyped(AgentState):
-    asking: str  # type: ignore[misc]
+    asking: str
 
 
 KEYS = get_type_hints(AgentState, include_extras=True)
-Removed = TypedDict("Removed", {name: KEYS[name] for name in KEYS if name != "doubts"})  # type: ignore[misc]
+Removed = TypedDict("Removed", {name: KEYS[name] for name in KEYS if name != "doubts"})
 
 
 def node_renamed(_world: World, patch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,16 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import pytest
-from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage
 
 from flows import history
 from flows.approvals.policy import Allow, ApprovalPolicy, Ask
 from tests.fakes.agents import THREAD, World, one, only
-from tests.fakes.chat_model import Script, Turn, call, say
+from tests.fakes.chat_model import Script, obedient
 from tests.workers.desk import Desk, asked, decided, event
 from tests.workers.interleaving import NOW, Partition, Stage, Stepped, SteppedLeases, SteppedSaver
 from topics.events import (
@@ -32,15 +31,6 @@ from topics.events import (
 )
 
 SEEDS = 16
-
-
-def obedient(messages: Sequence[BaseMessage]) -> Turn:
-    """Refunds what it is told to, and says so afterwards."""
-    last = next(index for index in reversed(range(len(messages))) if isinstance(messages[index], HumanMessage))
-    text, done = str(messages[last].content), [one for one in messages[last:] if isinstance(one, ToolMessage)]
-    if "refund" in text and not done:
-        return call((None, "refund", {"order": text, "cents": 100}))
-    return say("done ", text)
 
 
 class Meeting:
@@ -64,7 +54,7 @@ class Meeting:
         self.desk.held = Stepped(self.desk.held, self.stage)
         self.desk.leases = SteppedLeases(self.desk.leases, self.stage)
         agent = world.agent()
-        world.agent = lambda: agent  # type: ignore[method-assign]
+        world.agent = lambda: agent
         self.told: list[tuple[str, Any]] = []
 
     async def hold(self) -> None:

@@ -41,7 +41,7 @@ class Peaks:
             self.polls += 1
             return await poll(full)
 
-        world.consumer.poll = watched  # type: ignore[method-assign]
+        world.consumer.poll = watched
         return self
 
 

@@ -100,7 +100,7 @@ async def test_work_behind_full_slots_or_a_retry_is_not_admissible():
 
 async def test_an_idle_worker_is_alive_and_ready():
     world = World([query(0, 0, "t")], Stuck(anyio.Event()))
-    world.handler.go_on.set()  # type: ignore[union-attr]
+    world.handler.go_on.set()
     vitals = vitals_of(world)
     async with world.running():
         await world.until(world.all_committed)
@@ -150,7 +150,7 @@ async def test_a_trial_that_told_nothing_is_followed_by_another(kind: str):
                 return settlement.skip(work)
             return await settlement.hand_back(work)
 
-        settlement.conclude = tell_nothing_once  # type: ignore[method-assign]
+        settlement.conclude = tell_nothing_once
         await world.until(world.all_committed)
     assert board.gate.is_open
 

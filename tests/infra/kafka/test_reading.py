@@ -86,7 +86,7 @@ async def test_transaction_markers_and_aborted_records_end_a_scan_and_are_not_gi
 async def test_a_missing_topic_is_told_with_its_remedy(read: object, connection: KafkaConnection, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("infra.kafka.reading.READ_WITHIN_MS", 500)
     with anyio.fail_after(10), pytest.raises(ConfigError, match="topics apply"):
-        async with read(connection, ["nowhere"]):  # type: ignore[operator]
+        async with read(connection, ["nowhere"]):
             pass
 
 

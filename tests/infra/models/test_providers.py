@@ -192,7 +192,7 @@ async def test_a_connection_lost_in_the_stream_is_an_error_after_the_pieces(serv
 
 async def test_a_reader_that_leaves_closes_the_connection(server: Wire, model: ProviderChatModel) -> None:
     server.answer(sse_reply([chunk({"content": "Dear "})], done=False, stall=True))
-    async with aclosing(model.astream("hello")) as pieces:  # type: ignore[type-var]
+    async with aclosing(model.astream("hello")) as pieces:
         assert (await anext(pieces)).text == "Dear "
         assert server.connections == 1
     with anyio.fail_after(2):

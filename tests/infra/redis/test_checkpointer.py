@@ -34,14 +34,14 @@ async def saver(redis_client: Redis, redis_keys: Keys) -> HardenedRedisSaver:
 async def commands(redis_url: str) -> AsyncIterator[Any]:
     """A client that counts the round trips made through it."""
     client = connect(redis_url, timeout_s=5.0)
-    client.sent = 0  # type: ignore[attr-defined]
+    client.sent = 0
     execute = client.execute_command
 
     async def count(*args: Any, **options: Any) -> Any:
-        client.sent += 1  # type: ignore[attr-defined]
+        client.sent += 1
         return await execute(*args, **options)
 
-    client.execute_command = count  # type: ignore[method-assign]
+    client.execute_command = count
     yield client
     await client.aclose()
 

@@ -10,11 +10,10 @@ import pytest
 from bench.chaos.engines import runs
 from bench.chaos.engines.commit_fetched import FetchedPositions
 from bench.chaos.engines.dead_letter_not_awaited import FiredLetters
-from bench.chaos.engines.no_claim import ForgetfulInbox
 from bench.chaos.engines.table import CONTROLS
 from bench.chaos.facts import Granted
+from bench.no_inbox import NoInbox
 from infra.kafka.dead_letter import Death
-from tests.fakes.inbox import MemoryInbox
 from topics.errors import OutageError
 from topics.records import RawRecord
 
@@ -71,7 +70,7 @@ async def test_the_fetched_position_is_committed_in_the_place_of_the_safe_one():
 
 
 async def test_an_inbox_that_forgets_lets_a_settled_record_start():
-    inbox = ForgetfulInbox(MemoryInbox())
+    inbox = NoInbox()
     await inbox.settle([("a", "done")])
     assert [claim.state for claim in await inbox.look(["a"])] == ["new"]
     assert list(await inbox.start(["a"], owner="w")) == [1]

@@ -29,7 +29,7 @@ def cancel_pending_order(order_id: str, reason: str) -> str:
 class Triaged(BaseModel):
     """What triage finds."""
 
-    intent: Literal[datasets.intents()]  # type: ignore[valid-type]
+    intent: Literal[datasets.intents()]
     priority: Literal["low", "normal", "high", "urgent"]
     needs_person: bool
     summary: str = Field(max_length=120)
