@@ -21,7 +21,6 @@ from infra.redis.leases import RedisLeases
 from topics.envelope import Event
 from topics.errors import RejectedError
 from topics.events import QueryAsked
-from topics.records import RawRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +48,8 @@ class Delivery:
 
 def delivery_of(event: Event[QueryAsked], *, epoch: int = 0) -> Delivery:
     """An event that our runtime understood."""
-    return _delivery(event.payload, event.record, epoch)
-
-
-def raw_delivery(record: RawRecord) -> Delivery:
-    """A record that nobody has understood yet, for engines without an envelope.
-
-    Raises:
-        ValueError: It is no task.
-    """
-    return _delivery(QueryAsked.model_validate_json(record.value or b""), record, 0)
-
-
-def _delivery(query: QueryAsked, record: RawRecord, epoch: int) -> Delivery:
-    return Delivery(task_of(query.text), record.topic, record.partition, record.offset, epoch)
+    record = event.record
+    return Delivery(task_of(event.payload.text), record.topic, record.partition, record.offset, epoch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ _RUNS: Final = ("approve", "edit")
 class EditProblem:
     """Why an edit cannot count. The detail quotes no value."""
 
-    code: Literal["edit_changes_tool", "unknown_tool", "invalid_arguments", "denied", "needs_other_approver"]
+    code: Literal["edit_changes_tool", "unknown_tool", "invalid_arguments", "denied"]
     detail: str
 
 

@@ -19,7 +19,7 @@ from flows.agent.parts import AgentLimits, AgentParts
 from flows.agent.state import AGAIN, CANCEL, EXPIRED, REVISED, RunContext, ThreadRef, next_query
 from flows.agent.thread_status import GraphVersionError, StaleApprovalError, ThreadGoneError, ThreadStatus
 from flows.agent.tools import Toolset
-from flows.approvals.policy import ApprovalPolicy, Ask, Policy
+from flows.approvals.policy import ApprovalPolicy, Policy
 from flows.ports import Clock, EffectLedger, Retriever, ToolService
 from flows.streaming import AnswerStream
 from topics.events import AnswerHeld, ApprovalRequested, Payload, Verdict
@@ -280,17 +280,6 @@ class Agent:
     ) -> JudgedEdit | EditProblem:
         """Read and judge an edit before it may count."""
         return judging.judge_edit(self._parts, request, tool=tool, arguments=arguments, tenant=tenant)
-
-    def check_edit(
-        self, request: ApprovalRequested, *, tool: str | None, arguments: dict[str, Any] | None, tenant: str
-    ) -> EditProblem | None:
-        """Judge an edit where nobody counts votes: it may not need other people than the original call."""
-        judged = self.judge_edit(request, tool=tool, arguments=arguments, tenant=tenant)
-        if isinstance(judged, EditProblem):
-            return judged
-        if isinstance(judged.judgement, Ask) and judged.judgement.terms != request.terms:
-            return EditProblem("needs_other_approver", "the edited call needs another approver")
-        return None
 
     async def _continue(self, before: Snapshot, context: RunContext) -> AsyncGenerator[Payload]:
         """Finish a step that a crash left open. Its query may be another than the caller's; nobody else would tell about it."""

@@ -6,7 +6,7 @@ import pytest
 from langgraph.errors import UnknownInterruptError
 
 from flows.agent.digests import args_digest_for
-from flows.agent.threads import GraphVersionError, JudgedEdit, StaleApprovalError, ThreadGoneError, ThreadRef
+from flows.agent.threads import EditProblem, GraphVersionError, JudgedEdit, StaleApprovalError, ThreadGoneError, ThreadRef
 from flows.approvals.policy import Allow, ApprovalPolicy, Ask, Deny, judge
 from tests.fakes.agents import THREAD, World, adds_up, one, only
 from tests.fakes.chat_model import Script, call, say
@@ -87,10 +87,10 @@ async def test_the_original_call_repeated_after_an_edit_asks_again_and_shows_the
 async def test_an_edit_that_breaks_the_schema_runs_nothing(arguments: dict | None):
     world, request = await _paused()
 
-    problem = world.agent().check_edit(request, tool=None, arguments=arguments, tenant="acme")
+    problem = world.agent().judge_edit(request, tool=None, arguments=arguments, tenant="acme")
     told = await world.resume(request, "edit", arguments=arguments)
 
-    assert problem is not None
+    assert isinstance(problem, EditProblem)
     assert problem.code == "invalid_arguments"
     assert world.effects() == []
     assert one(events.ApprovalExecuted, told).status == "not_run"
@@ -98,10 +98,10 @@ async def test_an_edit_that_breaks_the_schema_runs_nothing(arguments: dict | Non
 
 async def test_an_edit_cannot_change_the_tool():
     world, request = await _paused()
-    problem = world.agent().check_edit(request, tool="wire_money", arguments={"cents": 1}, tenant="acme")
-    assert problem is not None
+    problem = world.agent().judge_edit(request, tool="wire_money", arguments={"cents": 1}, tenant="acme")
+    assert isinstance(problem, EditProblem)
     assert problem.code == "edit_changes_tool"
-    assert world.agent().check_edit(request, tool="refund", arguments=REFUND, tenant="acme") is None
+    assert isinstance(world.agent().judge_edit(request, tool="refund", arguments=REFUND, tenant="acme"), JudgedEdit)
 
 
 def _strict(tool, arguments, tenant, requester):
@@ -113,13 +113,16 @@ def _strict(tool, arguments, tenant, requester):
     return Ask(tool.allowed_decisions, events.Terms(people=("lead",) if cents > 10_000 else ("anybody",)))
 
 
-@pytest.mark.parametrize(("cents", "code"), [(200_000, "denied"), (20_000, "needs_other_approver")])
-async def test_an_edit_is_judged_again_before_it_counts(cents: int, code: str):
+async def test_an_edit_is_judged_again_before_it_counts():
     world, request = await _paused(policy=ApprovalPolicy(judge=_strict))
-    problem = world.agent().check_edit(request, tool=None, arguments={"order": "o-1", "cents": cents}, tenant="acme")
     assert request.terms.people == ("anybody",)
-    assert problem is not None
-    assert problem.code == code
+    denied = world.agent().judge_edit(request, tool=None, arguments={"order": "o-1", "cents": 200_000}, tenant="acme")
+    assert isinstance(denied, EditProblem)
+    assert denied.code == "denied"
+    costlier = world.agent().judge_edit(request, tool=None, arguments={"order": "o-1", "cents": 20_000}, tenant="acme")
+    assert isinstance(costlier, JudgedEdit)
+    assert isinstance(costlier.judgement, Ask)
+    assert costlier.judgement.terms.people == ("lead",)
 
 
 async def test_an_edit_is_judged_once_more_before_it_runs():

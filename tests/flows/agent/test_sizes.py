@@ -68,7 +68,7 @@ async def test_a_call_whose_arguments_nobody_could_be_shown_is_not_asked_and_the
 async def test_an_edit_to_such_arguments_is_refused():
     own = world(REFUND)
     request = one(ApprovalRequested, await own.ask())
-    problem = own.agent().check_edit(request, tool=None, arguments={"order": "A" * MAX_ARGUMENTS_BYTES, "cents": 1}, tenant="acme")
+    problem = own.agent().judge_edit(request, tool=None, arguments={"order": "A" * MAX_ARGUMENTS_BYTES, "cents": 1}, tenant="acme")
     assert isinstance(problem, EditProblem)
     assert problem.code == "invalid_arguments"
 
