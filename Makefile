@@ -29,7 +29,7 @@ export UV_SYSTEM_CERTS ?= 1
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench race chaos clean
+.PHONY: help setup demo test check format bench figures race chaos clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -56,6 +56,9 @@ format: $(READY) ## Format, and mend what ruff can mend.
 
 bench: $(RIVALS) ## Measure, and print the table of figures.
 	@$(BIN)/python -m bench $(ARGS)
+
+figures: $(READY) ## Measure retrieval, limits, outages, streams and agents on real data, in a short form (FULL=1: whole).
+	@$(BIN)/python -m bench.figures $(if $(FULL),--full) $(ARGS)
 
 race: $(READY) ## Race contradictory decisions on paused threads (SHORT=1: 40 of them), beside plain LangGraph.
 	@$(BIN)/python -m bench.race $(if $(SHORT),--short) $(ARGS)

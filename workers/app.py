@@ -28,7 +28,6 @@ from infra.kafka.retry import RetryPolicy
 from infra.kafka.routes import Route
 from infra.kafka.runtime import Runtime
 from infra.models.embeddings import ProviderEmbedder
-from infra.models.providers import chat_model
 from infra.redis.approvals import RedisApprovalRegistry
 from infra.redis.chain import RedisAuditChain
 from infra.redis.checkpointer import HardenedRedisSaver
@@ -51,6 +50,7 @@ from workers.audited import audited
 from workers.conversation import Conversation
 from workers.endpoints import serve_endpoints
 from workers.ingestion import handle_article, handle_tickets
+from workers.models import build_models
 from workers.policy import load_policy
 from workers.query import handle_query
 from workers.scheduler import Scheduler
@@ -147,28 +147,16 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             _log.warning("redis_setting", why=warning)
         index = RedisArticleIndex(redis, keys, dimensions=settings.embedding_dimensions)
         await index.prepare()
-        api_key = settings.model_api_key.get_secret_value()
-        model = chat_model(
-            base_url=settings.model_base_url, api_key=api_key, model=settings.model_name, timeout_s=settings.model_timeout_s
-        )
-        stack.push_async_callback(model.aclose)
-        embedder = ProviderEmbedder(
-            base_url=settings.model_base_url,
-            api_key=api_key,
-            model=settings.embedding_model,
-            timeout_s=settings.model_timeout_s,
-            dimensions=settings.embedding_dimensions,
-        )
-        stack.push_async_callback(embedder.aclose)
+        models = build_models(settings, stack=stack)
         http = await stack.enter_async_context(open_client())
         ledger = RedisEffectLedger(redis, keys=keys)
         agent = Agent(
-            model=model,
+            model=models.chat,
             checkpointer=HardenedRedisSaver(redis, keys=keys),
             toolset_for=lambda tenant: load_toolset(settings.toolset_of(tenant)),
             service=HttpToolService(settings.back_office_url, http),
             retriever=HybridRetriever(
-                branches=index, embedder=embedder, policy=FusionPolicy(min_similarity=settings.min_similarity)
+                branches=index, embedder=models.embedder, policy=FusionPolicy(min_similarity=settings.min_similarity)
             ),
             ledger=ledger,
             clock=clock,
@@ -192,8 +180,8 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
                 approvals,
                 RedisHeldQueries(redis, keys=keys),
             ),
-            triage=build_triage(model, max_concurrency=settings.triage_concurrency),
-            embedder=embedder,
+            triage=build_triage(models.chat, max_concurrency=settings.triage_concurrency),
+            embedder=models.embedder,
             index=index,
             publisher=EventPublisher(broker),
             dead_letters=await stack.enter_async_context(raw_producer(settings.kafka())),
