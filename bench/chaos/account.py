@@ -85,10 +85,13 @@ class Account:
         """Event id -> when it was settled, at the earliest.
 
         A worker that was killed or frozen may have settled what it could not tell, or told late: what it handled well counts from
-        there.
+        there, and what it gave up without a handler, as after too many deaths, from its last claim.
         """
         mute = {one.target for one in self.of(Disturbed) if one.kind in {"kill", "died", "freeze"}}
         untold = self._well_ended([run for run in self.runs if run.start.who in mute])
+        for event_id in self.dead - self.settled_ns.keys() - untold.keys():
+            if moments := [moment for who in mute for moment in self.claims.get((who, self.inputs[event_id].claim_id), [])]:
+                untold[event_id] = max(moments)
         return {**self.settled_ns, **{one: min(at_ns, self.settled_ns.get(one, at_ns)) for one, at_ns in untold.items()}}
 
     def _well_ended(self, runs: Iterable[Run]) -> dict[str, int]:

@@ -96,6 +96,12 @@ def test_what_a_killed_or_frozen_worker_had_handled_well_may_be_committed_or_run
     assert "I4" in broken(alive.commit(1))
 
 
+def test_i4_a_dead_letter_whose_writer_was_killed_before_it_could_tell_counts_from_its_claim() -> None:
+    history = History().publish(0).start(0).disturb("kill").claim(0, "b").disturb("kill", "b").commit(1).bury(0)
+    assert "I4" not in broken(history)
+    assert "I4" in broken(History().publish(0).start(0).disturb("kill").claim(0, "b").commit(1).bury(0))
+
+
 def test_i5_a_position_that_goes_back_is_found() -> None:
     assert "I5" in broken(good().commit(1))
     assert "I5" not in broken(good().commit(3))
