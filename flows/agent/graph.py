@@ -101,7 +101,7 @@ class AgentGraph:
         )
 
     async def run(self, step: dict[str, Any] | Command[Any] | None, context: RunContext) -> AsyncGenerator[AIMessageChunk]:
-        """Run until nothing is left to do or a person is waited for; give the chunks of the model's node.
+        """Run until nothing is left to do or a person is waited for; give the chunks that the model's node shows.
 
         Args:
             step: New input, or None to continue an open step.
@@ -112,15 +112,14 @@ class AgentGraph:
             cast("Any", step),
             self._config(context.thread, fence=context.fence),
             context=context,
-            stream_mode=["messages"],
+            stream_mode=["custom"],
             durability="sync",
             version="v2",
         )
         async with aclosing(cast("Any", parts)) as stream:
             async for part in stream:
-                message, metadata = part["data"]
-                if isinstance(message, AIMessageChunk) and metadata.get("langgraph_node") == "model":
-                    yield message
+                if isinstance(part["data"], AIMessageChunk):
+                    yield part["data"]
 
     def resume(self, answers: dict[str, dict[str, Any]], context: RunContext) -> AsyncGenerator[AIMessageChunk]:
         """Answer interrupts, by their ids, and run on."""

@@ -1,20 +1,21 @@
 """The model's node: one call, and what became of it. Every way a query can end is decided here."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, RemoveMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 
-from flows import history, prompts, streaming
+from flows import answer_filter, history, prompts
 from flows.agent import decided, search, written
 from flows.agent.parts import AgentParts
 from flows.agent.state import AgentState, OutcomeRecord, RunContext
 from flows.agent.tools import Tool, Toolset
+from flows.answer_filter import Links
 from topics import sizes
 from topics.errors import RejectedError, UnavailableError
 
@@ -22,6 +23,13 @@ CONTEXT_TOO_LONG: Final = "context_too_long"
 _log = logging.getLogger(__name__)
 
 _FAILURES: Final = {"length": "truncated", "content_filter": "filtered"}
+
+
+class Shown(NamedTuple):
+    """Which addresses may be shown, and where what is shown goes."""
+
+    links: Links
+    write: Callable[[AIMessageChunk], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,39 +49,61 @@ class ModelTurn:
             return self._end(state, code=decided.ending_code(off), text="")
         if decided.open_doubts(state):
             return {}  # people are asked first, on the way out of this node
+        if self._is_off(state, runtime):
+            return self._end(state, code="cancelled", text="")
         if found_nothing(messages):
             return self._end(state, code="unanswerable", text=prompts.UNANSWERABLE)
         if state["model_calls"] >= self.parts.limits.max_model_calls_per_query:
             return self._end(state, code="too_many_steps", text="")
         toolset = self.parts.toolset(runtime.context.thread.tenant)
         try:
-            raw = await self._ask(messages, toolset, config)
+            with self.parts.call_offs.model_call(runtime.context.thread, state["query_id"]) as call:
+                raw = await self._ask(messages, toolset, config, shown=self._shown(state, runtime))
         except RejectedError as error:
             # Raised again, it would leave an open step, which every later question of the thread would run into.
             _log.warning("the model's provider rejected a request: %s", error.reason_code)
             return self._end(state, code="too_long" if error.reason_code == CONTEXT_TOO_LONG else "rejected", text="")
+        if call.cancelled_caught or (raw.tool_calls and self._is_off(state, runtime)):
+            return self._end(state, code="cancelled", text="")
         return self._settle(state, raw)
 
-    async def _ask(self, messages: Sequence[AnyMessage], toolset: Toolset, config: RunnableConfig) -> AIMessage:
+    def _is_off(self, state: AgentState, runtime: Runtime[RunContext]) -> bool:
+        return self.parts.call_offs.is_off(runtime.context.thread, state["query_id"])
+
+    def _shown(self, state: AgentState, runtime: Runtime[RunContext]) -> Shown:
+        return Shown(self._links(state), runtime.stream_writer)
+
+    def _links(self, state: AgentState) -> Links:
+        """Addresses that may be shown: those of what this query and the last ones found, and those that are told to us."""
+        found = [*state["sources"], *(source for query in state.get("past_queries", []) for source in query["sources"])]
+        hosts = self.parts.link_hosts_for(state["tenant"])
+        return answer_filter.links_of((one["url"] for one in found), texts=(one["passage"] for one in found), hosts=hosts)
+
+    async def _ask(self, messages: Sequence[AnyMessage], toolset: Toolset, config: RunnableConfig, *, shown: Shown) -> AIMessage:
         budget_tokens = self.parts.limits.history_tokens
         try:
-            return await self._call(messages, toolset, config, budget_tokens=budget_tokens)
+            return await self._call(messages, toolset, config, shown=shown, budget_tokens=budget_tokens)
         except RejectedError as error:
             shorter = history.fit_history(messages, budget_tokens // 2)
             # The same history would be refused again.
             if error.reason_code != CONTEXT_TOO_LONG or len(shorter) == len(history.fit_history(messages, budget_tokens)):
                 raise
-        return await self._call(messages, toolset, config, budget_tokens=budget_tokens // 2)
+        return await self._call(messages, toolset, config, shown=shown, budget_tokens=budget_tokens // 2)
 
     async def _call(
-        self, messages: Sequence[AnyMessage], toolset: Toolset, config: RunnableConfig, *, budget_tokens: int
+        self, messages: Sequence[AnyMessage], toolset: Toolset, config: RunnableConfig, *, shown: Shown, budget_tokens: int
     ) -> AIMessage:
         system = SystemMessage(prompts.system_prompt(toolset.instructions))
         fitting = history.fit_history([system, *messages], budget_tokens)
         history.check_history(fitting)
         prompt = [written.sendable_message(message) if isinstance(message, AIMessage) else message for message in fitting]
         model = self.parts.model.bind_tools([_schema(tool) for tool in toolset.tools])
-        chunks = [chunk async for chunk in model.astream(prompt, config) if isinstance(chunk, AIMessageChunk)]
+        chunks: list[AIMessageChunk] = []
+        async for chunk in answer_filter.shown_chunks(
+            cast("AsyncIterator[AIMessageChunk]", model.astream(prompt, config)), links=shown.links
+        ):
+            chunks.append(chunk)
+            shown.write(chunk)
         if not chunks:
             raise UnavailableError("the model sent nothing")
         # All at once: added one by one, each addition reads and checks again all that came before.
@@ -90,7 +120,7 @@ class ModelTurn:
         if finish in _FAILURES:
             return self._end(state, code=_FAILURES[finish], text="", said=message)
         if isinstance(refusal, str) and refusal:
-            return self._end_with(state, code="refused", text=streaming.storable_text(refusal), said=message)
+            return self._end_with(state, code="refused", text=answer_filter.shown_text(refusal, self._links(state)), said=message)
         if history.call_ids(message):
             return {"messages": [message], "model_calls": state["model_calls"] + 1}
         if not message.text.strip() or finish != "stop":

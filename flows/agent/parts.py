@@ -1,11 +1,12 @@
 """What the graph's nodes are made of."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from langchain_core.language_models import BaseChatModel
 
 from flows.agent import search
+from flows.agent.call_offs import CallOffs
 from flows.agent.tools import Tool, Toolset
 from flows.approvals.policy import ApprovalPolicy, Policy
 from flows.ports import Clock, EffectLedger, Retriever, ToolService
@@ -35,6 +36,8 @@ class AgentParts:
     clock: Clock
     policy: Policy = field(default_factory=ApprovalPolicy)
     limits: AgentLimits = field(default_factory=AgentLimits)
+    call_offs: CallOffs = field(default_factory=CallOffs)
+    link_hosts_for: Callable[[str], Collection[str]] = lambda _tenant: ()
 
     def toolset(self, tenant: str) -> Toolset:
         """The tenant's tools, and the search beside them.

@@ -13,6 +13,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from flows import streaming
 from flows.agent import decided, facts, judging
+from flows.agent.call_offs import CallOffs
 from flows.agent.graph import AgentGraph, Snapshot, Waiting
 from flows.agent.judging import EditProblem, JudgedEdit
 from flows.agent.parts import AgentLimits, AgentParts
@@ -53,6 +54,8 @@ class Agent:
         clock: Clock,
         policy: Policy | None = None,
         limits: AgentLimits | None = None,
+        call_offs: CallOffs | None = None,
+        link_hosts_for: Callable[[str], Collection[str]] = lambda _tenant: (),
     ) -> None:
         """Build the graph.
 
@@ -68,6 +71,8 @@ class Agent:
             clock=clock,
             policy=policy or ApprovalPolicy(),
             limits=limits or AgentLimits(),
+            call_offs=call_offs or CallOffs(),
+            link_hosts_for=link_hosts_for,
         )
         self._clock = clock
         self._graph = AgentGraph(self._parts, checkpointer)
@@ -330,11 +335,12 @@ class Agent:
         self, chunks: AsyncGenerator[AIMessageChunk], thread: ThreadRef, stream: AnswerStream
     ) -> AsyncGenerator[Payload]:
         """Stream a run's text, then tell the facts that it left."""
-        async with aclosing(chunks) as open_chunks:
-            async for chunk in open_chunks:
-                turn, text = chunk.id or "", streaming.text_of(chunk)
-                for payload in stream.chunk(turn=turn, text=text, calls_tools=streaming.calls_tools(chunk)):
-                    yield payload
+        with self._parts.call_offs.running(thread, stream.query_id):
+            async with aclosing(chunks) as open_chunks:
+                async for chunk in open_chunks:
+                    turn, text = chunk.id or "", streaming.text_of(chunk)
+                    for payload in stream.chunk(turn=turn, text=text, calls_tools=streaming.calls_tools(chunk)):
+                        yield payload
         after = await self._graph.snapshot(thread)
         for payload in self._facts(after, stream):
             yield payload

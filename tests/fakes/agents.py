@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
+from flows.agent.call_offs import CallOffs
 from flows.agent.threads import Agent, AgentLimits, ThreadRef
 from flows.agent.tools import Tool, ToolContext, ToolRefusedError, Toolset, tool
 from flows.approvals.policy import ApprovalPolicy
@@ -85,6 +86,7 @@ class World:
     clock: FakeClock = field(default_factory=FakeClock)
     policy: ApprovalPolicy = field(default_factory=ApprovalPolicy)
     limits: AgentLimits = field(default_factory=AgentLimits)
+    call_offs: CallOffs = field(default_factory=CallOffs)
     tools: tuple[Tool, ...] = TOOLS
     fence: int = 0
     told: list[Payload] = field(default_factory=list)
@@ -100,6 +102,7 @@ class World:
             clock=self.clock,
             policy=self.policy,
             limits=self.limits,
+            call_offs=self.call_offs,
         )
 
     async def ask(self, text: str = "hello", *, query_id: str = "q1", thread: ThreadRef = THREAD) -> list[Payload]:

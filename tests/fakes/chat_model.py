@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
@@ -18,7 +19,7 @@ class BadRequestError(Exception):
 
 @dataclass
 class Turn:
-    """One answer: pieces of text, or content blocks, then calls as (id, name, arguments)."""
+    """One answer: pieces of text, or content blocks, then calls as (id, name, arguments). One that `hangs` never ends."""
 
     text: Sequence[str | list[Any]] = ()
     calls: Sequence[tuple[str | None, str, dict[str, Any] | str]] = ()
@@ -26,6 +27,7 @@ class Turn:
     usage: tuple[int, int] | None = (10, 5)
     refusal: str | None = None
     error: BaseException | None = None
+    hangs: bool = False
 
 
 def say(*pieces: str, **more: Any) -> Turn:
@@ -86,6 +88,8 @@ class FakeChatModel(BaseChatModel):
             if run_manager is not None:
                 await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
             yield chunk
+        if turn.hangs:
+            await anyio.sleep_forever()
         if turn.error is not None:
             raise turn.error
 
@@ -100,7 +104,7 @@ def chunks_of(turn: Turn) -> Iterator[AIMessageChunk]:
         yield AIMessageChunk(
             content="", tool_call_chunks=[{"type": "tool_call_chunk", "id": call_id, "name": name, "args": args, "index": index}]
         )
-    if turn.error is not None:
+    if turn.error is not None or turn.hangs:
         return
     finish = turn.finish or ("tool_calls" if turn.calls else "stop")
     yield AIMessageChunk(content="", response_metadata={"finish_reason": finish})
