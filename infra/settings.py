@@ -73,7 +73,7 @@ class Settings(BaseSettings):
     toolset: str = "retail"
     toolsets: dict[str, str] = Field(default_factory=dict, description="tenant -> toolset, where it is not the default one")
     approver_key: Path | None = None  # a private key, for `sluice approvals` alone: no worker opens it
-    policy_file: Path | None = None  # who must say yes to what (TOML); without one, each tool's own word and no signatures
+    policy_file: Path | None = None  # who must say yes to what (TOML); without one each tool's own word, and no decision counts
 
     http_port: int = Field(default=0, ge=0, le=65_535)  # of /livez, /readyz and /metrics; 0: nothing is served
     http_host: str = Field(default="127.0.0.1", min_length=1)  # 0.0.0.0 where a probe or Prometheus comes from elsewhere
@@ -92,6 +92,7 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=12.0, ge=1)
     min_similarity: float = Field(default=0.40, ge=0, le=1)
     delta_interval_s: float = Field(default=0.05, ge=0)
+    link_hosts: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="tenant, or *, -> hosts answers may link to")
 
     @classmethod
     def settings_customise_sources(
@@ -123,6 +124,10 @@ class Settings(BaseSettings):
     def toolset_of(self, tenant: str) -> str:
         """The name or dotted path of a tenant's toolset."""
         return self.toolsets.get(tenant, self.toolset)
+
+    def link_hosts_of(self, tenant: str) -> tuple[str, ...]:
+        """Hosts that a tenant's answers may link to, beside those of its articles."""
+        return (*self.link_hosts.get("*", ()), *self.link_hosts.get(tenant, ()))
 
 
 class _Endpoints(PydanticBaseSettingsSource):

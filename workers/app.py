@@ -13,6 +13,7 @@ from typing import Any, Final
 import anyio
 import structlog
 
+from flows.agent.call_offs import CallOffs
 from flows.agent.threads import Agent, AgentLimits
 from flows.retrieval import FusionPolicy, HybridRetriever
 from flows.triage import build_triage
@@ -52,7 +53,7 @@ from workers.endpoints import serve_endpoints
 from workers.ingestion import handle_article, handle_tickets
 from workers.models import build_models
 from workers.policy import load_policy
-from workers.query import handle_query
+from workers.query import handle_query, hear_query
 from workers.scheduler import Scheduler
 from workers.toolsets import load_toolset
 
@@ -67,14 +68,15 @@ def topology(parts: "Parts") -> dict[str, tuple[Route, ...]]:
     settings = parts.settings
     tickets = partial(handle_tickets, triage=parts.triage)
     articles = partial(handle_article, embedder=parts.embedder, index=parts.index)
-    queries = partial(handle_query, conversation=parts.conversation)
+    queries = partial(handle_query, conversation=parts.conversation, call_offs=parts.call_offs)
+    heard = partial(hear_query, call_offs=parts.call_offs)
     asking = {"registry": parts.approvals, "conversation": parts.conversation, "clock": SystemClock()}
     decisions = partial(handle_decision, agent=parts.agent, verifier=parts.verifier, **asking)
     moments = partial(handle_due, **asking)
     chained = partial(audited, chain=parts.chain)
     return {
         "ingestion": (Route(TICKETS, batch_handler=tickets, batch_size=settings.batch_size), Route(ARTICLES, articles)),
-        "query": (Route(QUERIES, chained(queries)),),
+        "query": (Route(QUERIES, chained(queries), on_arrival=heard),),
         "approvals": (Route(DECISIONS, chained(decisions)), Route(TIMERS, chained(moments))),
     }
 
@@ -89,6 +91,7 @@ class Parts:
     verifier: JwsVerifier
     chain: RedisAuditChain
     conversation: Conversation
+    call_offs: CallOffs
     triage: Any
     embedder: ProviderEmbedder
     index: RedisArticleIndex
@@ -150,6 +153,7 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
         models = build_models(settings, stack=stack)
         http = await stack.enter_async_context(open_client())
         ledger = RedisEffectLedger(redis, keys=keys)
+        call_offs = CallOffs()
         agent = Agent(
             model=models.chat,
             checkpointer=HardenedRedisSaver(redis, keys=keys),
@@ -162,6 +166,8 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             clock=clock,
             policy=loaded.policy,
             limits=AgentLimits(delta_interval_s=settings.delta_interval_s),
+            call_offs=call_offs,
+            link_hosts_for=settings.link_hosts_of,
         )
         approvals = RedisApprovalRegistry(redis, keys=keys)
         await approvals.prepare()
@@ -180,6 +186,7 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
                 approvals,
                 RedisHeldQueries(redis, keys=keys),
             ),
+            call_offs=call_offs,
             triage=build_triage(models.chat, max_concurrency=settings.triage_concurrency),
             embedder=models.embedder,
             index=index,

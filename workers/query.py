@@ -3,13 +3,20 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from flows.agent.call_offs import CallOffs
 from flows.agent.threads import ThreadRef
 from topics.envelope import Event
 from topics.events import Payload, QueryAsked, QueryCancelled
 from workers.conversation import Conversation
 
 
-async def handle_query(event: Event[Payload], *, conversation: Conversation) -> AsyncGenerator[Payload]:
+def hear_query(event: Event[Payload], *, call_offs: CallOffs) -> None:
+    """Call a running query off before its cancellation gets its turn, which comes only after the query's own end."""
+    if isinstance(event.payload, QueryCancelled):
+        call_offs.call_off(ThreadRef(event.tenant, event.payload.thread_id), event.payload.query_id)
+
+
+async def handle_query(event: Event[Payload], *, conversation: Conversation, call_offs: CallOffs) -> AsyncGenerator[Payload]:
     """Run, continue or hold the agent for one question; or call off what is no longer wanted."""
     match event.payload:
         case QueryAsked() as query:
@@ -21,3 +28,5 @@ async def handle_query(event: Event[Payload], *, conversation: Conversation) -> 
     async with aclosing(payloads):
         async for payload in payloads:
             yield payload
+    if isinstance(event.payload, QueryCancelled):
+        call_offs.forget(ThreadRef(event.tenant, event.payload.thread_id), event.payload.query_id)

@@ -99,3 +99,14 @@ class Intake:
         if claim.due_at_ms is not None:
             due_at_s = self._board.clock.monotonic_s() + max(0, claim.due_at_ms - self._board.now_ms()) / 1000
         self._board.lanes_of(work).push(work.lane, work, tenant=work.tenant, due_at_s=due_at_s)
+        self._tell(work)
+
+    def _tell(self, work: Work) -> None:
+        """Let the route know at once what will be handled in its turn."""
+        route = self._board.routes[self._board.catalogue.spec(work.record.topic).name]
+        if route.on_arrival is None or work.event is None:
+            return
+        try:
+            route.on_arrival(work.event)
+        except Exception as error:  # noqa: BLE001 -- it is only a hint: a fault in it must not stop the partition
+            _log.error("arrival_not_told", position=work.record.position, error=type(error).__name__)

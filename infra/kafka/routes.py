@@ -13,6 +13,10 @@ from topics.events import Payload
 # can rest on it, whatever crashes.
 Handler = Callable[[Event[Any]], AsyncGenerator[Payload]]
 
+# Told of a record as it comes, before those ahead of it in its lane are handled. It may come to nothing or be missed, so it is a
+# hint and never an effect: it neither waits nor writes.
+Arrival = Callable[[Event[Any]], None]
+
 # A batch handler yields, in any order, (event, payload) to publish and (event, error) where one of them failed.
 BatchHandler = Callable[[Sequence[Event[Any]]], AsyncGenerator[tuple[Event[Any], Payload | Exception]]]
 
@@ -26,6 +30,7 @@ class Route:
     batch_handler: BatchHandler | None = None
     batch_size: int = 32
     batch_wait_s: float = 0.1
+    on_arrival: Arrival | None = None
 
     def __post_init__(self) -> None:
         """Refuse a route that nobody or two handlers serve."""

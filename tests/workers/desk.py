@@ -72,7 +72,7 @@ class Desk:
             )
         if isinstance(one.payload, ApprovalDue):
             return handle_due(one, registry=self.registry, conversation=conversation, clock=self.clock)
-        return handle_query(one, conversation=conversation)
+        return handle_query(one, conversation=conversation, call_offs=self.world.call_offs)
 
     async def handle(self, one: Event[Any]) -> list[Payload]:
         """Deliver an event and let the broker take everything."""

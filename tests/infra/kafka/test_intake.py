@@ -35,3 +35,23 @@ async def test_a_record_that_trips_its_reader_is_refused_and_the_partition_goes_
     assert work.refusal is not None
     assert work.refusal.reason_code == "unexpected"
     assert "jane" not in str(work.refusal)
+
+
+async def test_a_route_hears_of_a_record_at_once_and_may_trip_over_it():
+    """A cancellation behind its query in one lane would be heard too late."""
+    heard: list[str] = []
+
+    def hear(event: Any) -> None:
+        heard.append(event.id)
+        raise KeyError(event.id)
+
+    routes = [Route(QUERIES, cast("Any", nobody), on_arrival=hear)]
+    board = Board(group="g", routes=routes, catalogue=Catalogue(), clock=SystemClock(), config=RuntimeConfig(), jitter=lambda: 0.0)
+    board.assignments["queries", 0] = Assignment("queries", 0, 1)
+    intake = Intake(board, consumer=MemoryConsumer({}), inbox=MemoryInbox())
+    headers = (("ce_id", b"q1"), ("ce_type", b"query.asked"), ("ce_tenant", b"acme"))
+    body = b'{"thread_id":"t","text":"hi"}'
+    works = intake._admit(("queries", 0), [RawRecord("queries", 0, number, b"acme/t", body, headers) for number in range(2)])
+    await intake._claim(works)
+    assert heard == ["q1", "q1"]
+    assert len(board.lanes["queries"]) == 2
