@@ -21,6 +21,7 @@ from topics.errors import TimedOutError
 from topics.records import OutboundRecord, RawRecord
 from workers.demo.crew import Crew
 from workers.demo.host import Host, hosted
+from workers.demo.people import UNSIGNED
 
 ASSIGNED_WITHIN_S: Final = 60.0
 
@@ -37,7 +38,8 @@ def choose_broker(wanted: BrokerKind | None) -> tuple[BrokerKind, str]:
 
 @asynccontextmanager
 async def rig(broker: BrokerKind, **settings: Any) -> AsyncGenerator[Host]:
-    """The embedded stack with an empty folder of its own. All of it is gone afterwards."""
+    """The embedded stack with an empty folder of its own, where unsigned decisions count. All of it is gone afterwards."""
+    settings.setdefault("policy_file", str(UNSIGNED))
     with TemporaryDirectory(prefix="sluice-bench-", ignore_cleanup_errors=True) as folder:
         async with hosted(Path(folder), broker=broker, **settings) as host:
             yield host

@@ -16,7 +16,7 @@ from infra.settings import Settings
 from topics.errors import ConfigError
 from workers.toolsets import load_toolset
 
-NO_POLICY = "no SLUICE_POLICY_FILE: every tool's own rule applies, and decisions count without a signature"
+NO_POLICY = "no SLUICE_POLICY_FILE: every tool's own rule applies, and every decision is refused, as nobody's key is known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class LoadedPolicy:
 
 
 def load_policy(settings: Settings) -> LoadedPolicy:
-    """Read the policy, and refuse it whole when one part of it is wrong.
+    """Read the policy, and refuse it whole when one part of it is wrong. Without one nobody is believed, signed or not.
 
     Raises:
         ConfigError: Each mistake in one sentence with its place.
     """
     file = settings.policy_file
     if file is None:
-        return LoadedPolicy(ApprovalPolicy(), lambda _tenant: TenantTrust(unsigned=True), (NO_POLICY,))
+        return LoadedPolicy(ApprovalPolicy(), lambda _tenant: TenantTrust(), (NO_POLICY,))
     policy = parse_policy(read_policy_file(file), source=str(file))
     faults = list(_faults(policy, file, settings))
     if faults:

@@ -17,6 +17,7 @@ from infra.settings import Settings
 from topics.catalogue import Catalogue
 from workers.demo.crew import crew
 from workers.demo.host import Host, furnish, hosted
+from workers.demo.people import UNSIGNED
 
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ class Servers:
         return await anyio.to_thread.run_sync(partial(self.portal.call, partial(function, *arguments, **named)))
 
     async def realm(self, name: str, **settings: Any) -> Realm:
-        """A new realm, with its topics made."""
+        """A new realm, with its topics made. Unsigned decisions count, unless it is given a policy."""
         return await self.call(self.make_realm, name, **settings)
 
     async def make_realm(self, name: str, **settings: Any) -> Realm:
@@ -78,8 +79,8 @@ class Servers:
         data_dir = self.folder / name
         (data_dir / "logs").mkdir(parents=True)
         prefix = f"{name}-{self.run}"
-        own = {"topic_prefix": f"{prefix}.", "group_prefix": prefix, "redis_prefix": prefix}
-        host = await furnish(self.host.stack, data_dir, **own, **settings)
+        own = {"topic_prefix": f"{prefix}.", "group_prefix": prefix, "redis_prefix": prefix, "policy_file": str(UNSIGNED)}
+        host = await furnish(self.host.stack, data_dir, **{**own, **settings})
         return Realm(data_dir, host.settings)
 
     async def restart_redis(self) -> None:

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from flows.agent.tools import ToolContext
 from flows.approvals.rules import parse_policy
 from infra.identity.signatures import JwsVerifier, TenantTrust
 from infra.identity.signing import ApproverKey, new_key
+from infra.settings import Settings
 from tests.fakes.agents import THREAD, World, one
 from tests.fakes.chat_model import call, say
 from tests.infra.identity.deeds import claims_of, key_set
@@ -20,6 +23,7 @@ from tests.workers.desk import Desk, asked, decided
 from topics.envelope import Event
 from topics.events import ApprovalAccepted, ApprovalDecided, ApprovalExecuted, ApprovalRefused, ApprovalRequested
 from topics.records import RawRecord
+from workers.policy import load_policy
 
 
 @dataclass
@@ -134,6 +138,33 @@ async def test_a_forged_approval_is_refused_with_its_reason(
     executed = one(ApprovalExecuted, await gate.desk.handle(decided(gate.request, id_="right", signature=gate.said().signature)))
     assert executed.status == "ok", "what is right still counts"
     assert len(gate.desk.world.effects()) == 1
+
+
+@pytest.fixture
+async def bare(tmp_path: Path) -> Gate:
+    """The same refund where no policy file is named: what workers that were told nothing believe."""
+    gate = await opened(tmp_path)
+    gate.desk.verifier = JwsVerifier(load_policy(Settings(policy_file=None)).trust, gate.desk.clock)
+    return gate
+
+
+@given(
+    decision=st.sampled_from(["approve", "reject", "respond", "edit"]),
+    approver=st.text(min_size=1, max_size=20),
+    signature=st.one_of(st.none(), st.just(""), st.text(max_size=40)),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+async def test_without_a_policy_no_word_counts_whoever_says_it(bare: Gate, decision: str, approver: str, signature: str | None):
+    """Silence of the operator is not trust: the thread waits on, and the sender hears why."""
+    changes = {"decision": decision, "approver": approver, "message": "ok", "arguments": {"order": "A", "cents": 1}}
+    told = decided(bare.request, **changes, signature=signature).payload
+    code, reason = await bare.refusal(told, id_=f"{decision} {approver} {signature}")
+    assert (code, reason) == ("forbidden", "unsigned") if not signature else code == "forbidden"
+
+
+async def test_without_a_policy_no_signature_counts_either(bare: Gate):
+    assert await bare.refusal(unsigned(bare)) == ("forbidden", "unsigned")
+    assert await bare.refusal(bare.said(), id_="signed") == ("forbidden", "unknown_key")
 
 
 async def test_a_token_is_used_once(tmp_path: Path):

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from infra.identity.signatures import TenantTrust
 from infra.settings import Settings, load_settings
 from topics.errors import ConfigError
 from topics.events import Terms
 from workers.cli.doctor import CHECKS
+from workers.demo.people import UNSIGNED
 from workers.policy import load_policy
 from workers.toolsets import load_toolset
 
@@ -44,11 +46,22 @@ def test_the_example_for_the_shop_has_no_fault_and_its_tiers_do_what_they_say():
     assert address.on_new_message == "revise"
 
 
-def test_without_a_file_tools_decide_signatures_are_not_wanted_and_somebody_is_told():
+async def test_without_a_file_tools_decide_nobody_is_believed_and_somebody_is_told():
     loaded = load_policy(settings(None))
     assert loaded.policy.version_of("acme") == "1"
-    assert loaded.trust("acme").unsigned
-    assert "without a signature" in loaded.warnings[0]
+    assert loaded.trust("acme") == TenantTrust(keys_file=None, unsigned=False)
+    assert "every decision is refused" in loaded.warnings[0]
+    assert "every decision is refused" in await CHECKS["policy"](settings(None))
+
+
+def test_stories_and_benches_say_so_where_unsigned_words_count():
+    loaded = load_policy(settings(UNSIGNED))
+    assert loaded.trust("any tenant").unsigned
+    assert loaded.warnings == ("decisions count without a signature for: *",)
+    bare = load_policy(settings(None))
+    for tool in load_toolset("retail").tools:
+        verdicts = [one.policy.verdict_on(tool, {}, tenant="any tenant", requester="u") for one in (loaded, bare)]
+        assert verdicts[0] == verdicts[1], "each tool's own rule decides"
 
 
 def test_a_file_without_keys_must_say_that_nobody_signs(tmp_path: Path):

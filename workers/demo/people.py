@@ -11,6 +11,8 @@ from topics.events import Terms
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {"mia": ("agent",), "leo": ("agent", "lead"), "zoe": ("lead",)}
 POLICY: Final = Path(__file__).with_name("policy.toml")
 KEY_SET: Final = "people.jwks.json"
+UNSIGNED: Final = Path(__file__).with_name("unsigned.toml")
+"""The policy of stories and benches: whoever can write a decision is believed."""
 
 
 @dataclass(frozen=True, slots=True)
