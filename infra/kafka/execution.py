@@ -1,10 +1,9 @@
 """Run one handler for one unit of work, and publish what it yields."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import anyio
 
@@ -16,6 +15,9 @@ from topics.envelope import Event, encode, with_attempt
 from topics.errors import TimedOutError
 from topics.events import Payload
 from topics.records import OutboundRecord
+
+
+T = TypeVar("T")
 
 
 class AssignmentEndedError(Exception):
@@ -83,6 +85,32 @@ class Attempt:
         self.scope.cancel()
 
 
+class _Closing(Generic[T]):
+    """Closes a handler; what made us close it is told, and not that a task group around its yield wraps the closing in a group."""
+
+    def __init__(self, handler: AsyncGenerator[T]) -> None:
+        self._handler = handler
+
+    async def __aenter__(self) -> AsyncGenerator[T]:
+        return self._handler
+
+    async def __aexit__(self, *raised: object) -> None:
+        try:
+            await self._handler.aclose()
+        except BaseExceptionGroup as group:
+            _, failed = group.split(GeneratorExit)
+            if failed is not None:
+                raise failed from None
+
+
+def _innermost(error: Exception) -> Exception:
+    """What a group holds, when that is one error: it has a fate of its own."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    held = cast("ExceptionGroup[Exception]", error).exceptions
+    return _innermost(held[0]) if len(held) == 1 else error
+
+
 @dataclass(frozen=True, slots=True)
 class Executor:
     """Runs handlers within a time bound and reports how each record of a unit ended: None, or what was raised."""
@@ -116,8 +144,6 @@ class Executor:
         try:
             with attempt.scope:
                 await run
-        except TimeoutError:
-            return self._took_too_long()
         except asyncio.CancelledError as error:
             if anyio.current_effective_deadline() == float("-inf"):
                 raise
@@ -126,7 +152,8 @@ class Executor:
             leaked.__cause__ = error
             return leaked
         except Exception as error:  # noqa: BLE001 -- the runtime decides every error's fate
-            return error
+            failure = _innermost(error)
+            return self._took_too_long() if isinstance(failure, TimeoutError) else failure
         return self._took_too_long() if attempt.scope.cancelled_caught else None
 
     def _took_too_long(self) -> TimedOutError:
@@ -136,7 +163,7 @@ class Executor:
         if handler is None or work.event is None:
             raise ValueError("no handler, or a record that was not understood")
         outbox = self._outbox(work)
-        async with aclosing(handler(outbox.event)) as payloads:
+        async with _Closing(handler(outbox.event)) as payloads:
             async for payload in payloads:
                 await outbox.send(payload)
                 if not payload.STREAMED:
@@ -147,7 +174,7 @@ class Executor:
         if handler is None:
             raise ValueError("no batch handler")
         outboxes = {id(outbox.event): outbox for outbox in (self._outbox(work) for work in works)}
-        async with aclosing(handler([outbox.event for outbox in outboxes.values()])) as results:
+        async with _Closing(handler([outbox.event for outbox in outboxes.values()])) as results:
             async for event, result in results:
                 outbox = outboxes[id(event)]
                 if isinstance(result, Exception):

@@ -137,3 +137,80 @@ async def test_a_timeout_of_something_inside_a_handler_is_one_that_may_be_tried_
 
     one = work()
     assert isinstance((await executor(timeout_s=5.0).run(Route(QUERIES, times_out), [one]))[one], TimedOutError)
+
+
+async def with_a_task_group(_: Event[Any]) -> AsyncGenerator[Payload]:
+    """A task group around a yield: whoever closes it gets the end of the generator back in a group."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(anyio.sleep_forever)
+        yield ENDING
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_handler_with_a_task_group_around_its_yield_fails_by_what_the_broker_said():
+    """P7: what closes one handler is one record's failure, and does not end the process."""
+    publisher, one = Slow(), work()
+    publisher.error = OutageError("no broker")
+    publisher.let_go.set()
+    outcomes = await Executor(publisher, Catalogue(), SystemClock(), "test", 5.0).run(Route(QUERIES, with_a_task_group), [one])
+    assert outcomes == {one: publisher.error}
+
+
+async def test_a_handler_with_a_task_group_around_its_yield_may_take_too_long():
+    one = work()
+    outcomes = await executor(timeout_s=0.01).run(Route(QUERIES, with_a_task_group), [one])
+    assert isinstance(outcomes[one], TimedOutError)
+
+
+async def test_a_handler_with_a_task_group_around_its_yield_can_be_stopped():
+    one, outcomes = work(), dict[Work, Exception | None]()
+
+    async def run() -> None:
+        outcomes.update(await executor(timeout_s=5.0).run(Route(QUERIES, with_a_task_group), [one]))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await anyio.wait_all_tasks_blocked()
+        assert one.scope is not None
+        one.scope.cancel()
+    assert outcomes == {}
+
+
+async def test_what_a_task_of_a_handler_raises_while_the_broker_is_waited_for_is_the_record_s_failure():
+    async def fails_beside(_: Event[Any]) -> AsyncGenerator[Payload]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fails)
+            yield ENDING
+
+    async def fails() -> None:
+        raise OutageError("no model")
+
+    one = work()
+    outcomes = await executor(timeout_s=5.0).run(Route(QUERIES, fails_beside), [one])
+    assert isinstance(outcomes[one], OutageError)
+
+
+async def test_several_failures_of_a_handler_s_tasks_are_one_failure_of_its_record():
+    async def fails_twice(_: Event[Any]) -> AsyncGenerator[Payload]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fails, ValueError("one"))
+            tasks.start_soon(fails, KeyError("two"))
+            yield ENDING
+
+    async def fails(error: Exception) -> None:
+        raise error
+
+    one = work()
+    outcomes = await executor(timeout_s=5.0).run(Route(QUERIES, fails_twice), [one])
+    assert isinstance(outcomes[one], ExceptionGroup)
+
+
+async def test_what_is_meant_for_the_process_passes_in_a_group_too():
+    async def leaves(_: Event[Any]) -> AsyncGenerator[Payload]:
+        async with anyio.create_task_group():
+            raise SystemExit
+        yield ENDING
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await executor(timeout_s=5.0).run(Route(QUERIES, leaves), [work()])
+    assert caught.group_contains(SystemExit)
