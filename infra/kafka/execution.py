@@ -16,7 +16,6 @@ from topics.errors import TimedOutError
 from topics.events import Payload
 from topics.records import OutboundRecord
 
-
 T = TypeVar("T")
 
 
@@ -107,8 +106,8 @@ def _innermost(error: Exception) -> Exception:
     """What a group holds, when that is one error: it has a fate of its own."""
     if not isinstance(error, ExceptionGroup):
         return error
-    held = cast("ExceptionGroup[Exception]", error).exceptions
-    return _innermost(held[0]) if len(held) == 1 else error
+    group = cast("ExceptionGroup[Exception]", error)
+    return _innermost(group.exceptions[0]) if len(group.exceptions) == 1 else group
 
 
 @dataclass(frozen=True, slots=True)
