@@ -36,12 +36,13 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model says. Without a finish reason, `tool_calls` or `stop` fits."""
+    """What the model says. Without a finish reason, `tool_calls` or `stop` fits. `cut`: its text as it is to be cut into chunks."""
 
     text: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     refusal: str | None = None
     finish_reason: str | None = None
+    cut: tuple[str, ...] = ()
 
     @property
     def finish(self) -> str:
@@ -157,7 +158,7 @@ def completion(stamp: Stamp, reply: Reply, usage: Json | None) -> Json:
 
 def deltas(stamp: Stamp, reply: Reply) -> Iterator[Json]:
     """A reply piece by piece: words, then each call's name, then its arguments."""
-    for piece in pieces(reply.text or ""):
+    for piece in reply.cut or pieces(reply.text or ""):
         yield {"content": piece}
     for piece in pieces(reply.refusal or ""):
         yield {"refusal": piece}

@@ -61,17 +61,18 @@ class ScriptedCall(BaseModel):
 
 
 class ScriptedReply(Scripted):
-    """What to say instead of what the brain would."""
+    """What to say instead of what the brain would; `cut` is the text, cut as a stream is to be."""
 
     text: str | None = None
     tool_calls: tuple[ScriptedCall, ...] = ()
     refusal: str | None = None
     finish_reason: str | None = None
+    cut: tuple[str, ...] = ()
 
     def reply(self) -> Reply:
         """The reply it stands for."""
         calls = tuple(ToolCall(call.name, call.arguments, call.id) for call in self.tool_calls)
-        return Reply(self.text, calls, self.refusal, self.finish_reason)
+        return Reply("".join(self.cut) or self.text, calls, self.refusal, self.finish_reason, self.cut)
 
 
 class Pace(BaseModel):

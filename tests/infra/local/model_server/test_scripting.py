@@ -86,6 +86,13 @@ def test_odd_finish_reasons_arrive(server, streamed):
     assert _whole(server, "hello", streamed=streamed).response_metadata["finish_reason"] == "content_filter"
 
 
+def test_a_text_is_cut_as_it_is_told_to_be(server):
+    server.control("replies", [{"cut": ["H", "el", "lo  wor", "ld"], "times": 2}])
+    parts = [part.content for part in server.chat().stream("hello") if part.content]
+    assert parts == ["H", "el", "lo  wor", "ld"]
+    assert server.chat().invoke("hello").content == "Hello  world"
+
+
 def test_a_refusal_arrives_as_one(server):
     server.control("faults", [{"kind": "refusal", "text": "I must not do that."}])
     refused = server.chat().invoke("hello")
