@@ -43,7 +43,7 @@ async def run(broker: BrokerKind) -> dict[str, Any]:
         await rig.until_assigned(members, ["worker"], partitions=2 * DECISIONS.partitions)
         async with open_client(host.settings, source="bench") as client:
             decisions = await _decisions(host, client)
-            deltas = await _first_deltas(client, control)
+            deltas = await first_deltas(client, control, count=QUESTIONS_ASKED)
     rows = [("decision published -> tool runs", decisions), ("first model token -> first delta read", deltas)]
     rig.print_table("Latency, one process, about 10 a second", COLUMNS, [(name, *figures(times)) for name, times in rows])
     return {name: named(times) for name, times in (("decision_to_tool_ms", decisions), ("first_token_to_delta_ms", deltas))}
@@ -115,10 +115,10 @@ async def _effects(host: Host, tenants: list[str]) -> dict[str, datetime]:
     return found
 
 
-async def _first_deltas(client: Client, control: rig.ModelControl) -> list[float]:
+async def first_deltas(client: Client, control: rig.ModelControl, *, count: int) -> list[float]:
     """Ask at a steady pace; a delta's wait counts from the instant at which the model's first token was due."""
     await control.script(first_token_ms=FIRST_TOKEN_MS, tokens_per_s=TOKENS_PER_S, reply=ANSWER)
-    texts = {f"q{number}": f"Hello, this is question {number}." for number in range(QUESTIONS_ASKED + WARM_UP)}
+    texts = {f"q{number}": f"Hello, this is question {number}." for number in range(count + WARM_UP)}
     read_s: dict[str, float] = {}
 
     async def ask() -> None:
