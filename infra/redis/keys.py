@@ -163,6 +163,22 @@ class Keys:
         """The search index over all passages."""
         return f"{self.prefix}:articles"
 
+    def pace(self, provider: str) -> str:
+        """When a provider may be called next."""
+        return f"{self.prefix}:pace:{{{encode(provider)}}}:next"
+
+    def pace_waiting(self, provider: str) -> str:
+        """Tenants that were told to wait for a provider, by when they are no longer counted."""
+        return f"{self.prefix}:pace:{{{encode(provider)}}}:waiting"
+
+    def pace_of(self, provider: str, tenant: str) -> str:
+        """What a tenant has reserved of a provider's pace."""
+        return f"{self.prefix}:pace:{{{encode(provider)}}}:of:{encode(tenant)}"
+
+    def spent(self, tenant: str, day: str) -> str:
+        """What a tenant has used on a day, such as 2026-01-31."""
+        return f"{self.prefix}:spent:{{{encode(tenant)}}}:{day}"
+
     def _chain(self, scope: str, tenant: str, what: str) -> str:
         return f"{self.prefix}:chain:{{{encode(scope)}:{encode(tenant)}}}:{what}"
 
