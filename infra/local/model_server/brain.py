@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import orjson
 
-from infra.local.model_server import answers, schemas, tasks, words
+from infra.local.model_server import answers, schemas, summaries, tasks, words
 from infra.local.model_server.completions import ChatRequest, Reply, ToolCall
 from infra.local.model_server.tasks import TaskBook
 from infra.local.model_server.triage import Triage, is_triage
@@ -39,6 +39,8 @@ class Brain:
             return Reply(text=orjson.dumps(filled).decode())
         if request.wants_json:
             return Reply(text=orjson.dumps({"text": request.asked}).decode())
+        if not request.tools and (lines := summaries.asked_for(request)) is not None:
+            return Reply(text=lines)
         task = self._book.find(request.asked) if request.tools else None
         if task:
             parallel = self.parallel or tasks.PARALLEL_MARK in request.asked
@@ -58,8 +60,11 @@ class Brain:
 
 def _converse(request: ChatRequest) -> Reply:
     asked = request.asked
-    if request.asked_before and _ABOUT_BEFORE.search(asked):
-        return Reply(text=_remind(request))
+    if _ABOUT_BEFORE.search(asked):
+        if (known := summaries.recall(request)) is not None:
+            return Reply(text=f"You told me: {_quote(known)}.")
+        if request.asked_before:
+            return Reply(text=_remind(request))
     if SEARCH_TOOL in request.tools or _searched(request):
         return _look_up(request)
     given = [
