@@ -1,7 +1,11 @@
 """Who may call a provider now, and what a call cost: the port between a model call and its limits and budgets."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+from anyio import move_on_after
+
+GIVE_BACK_WITHIN_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +51,37 @@ class Unmetered:
 
     async def settle(self, call: Call, usage: Usage | None) -> None:
         """Forget what it used."""
+
+
+class Budgets(Meter, Protocol):
+    """A `Meter` that takes an estimate off first, and can give it back."""
+
+    async def give_back(self, call: Call) -> None:
+        """Undo `admit` for a call that was not made."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetThenLimit:
+    """A `Meter` of both: what a tenant may spend is asked first, so that one with nothing left takes up no place in a queue."""
+
+    budgets: Budgets
+    limit: Meter
+
+    async def admit(self, call: Call) -> None:
+        """Let a call go ahead that both let; one that only the budget lets costs nothing."""
+        await self.budgets.admit(call)
+        admitted = False
+        try:
+            await self.limit.admit(call)
+            admitted = True
+        finally:
+            if not admitted:
+                # Cancelled or not: an estimate that is never given back is spent.
+                with move_on_after(GIVE_BACK_WITHIN_S, shield=True):
+                    await self.budgets.give_back(call)
+
+    async def settle(self, call: Call, usage: Usage | None) -> None:
+        """Tell both what a call used."""
+        await self.budgets.settle(call, usage)
+        await self.limit.settle(call, usage)

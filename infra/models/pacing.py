@@ -13,6 +13,8 @@ The Lua script of `infra.redis.rate_limit` decides the same, for all processes a
 from dataclasses import dataclass, field
 from typing import Final
 
+from pydantic import BaseModel, ConfigDict, Field
+
 MARGIN: Final = 0.03
 """The part of a limit that is left unused. Calls arrive earlier or later than they were sent: 3 % of a minute is 1.8 s of that."""
 LONGEST_S: Final = 60.0
@@ -51,6 +53,21 @@ def pace_of(
 
     # What leaves later than it was told to uses up the margin, and half of it belongs to the network.
     return Pace(distance_ms(requests), distance_ms(tokens), horizon_s * 1000, window_s * 1000 * margin / 2)
+
+
+class ProviderLimit(BaseModel):
+    """What a provider allows in every window of so many seconds; None: any number. The shape is that of the setting."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    requests: int | None = Field(default=None, ge=1)
+    tokens: int | None = Field(default=None, ge=1)
+    window_s: float = Field(default=60.0, gt=0)
+    wait_s: float = Field(default=1.0, gt=0, le=10)
+
+    def pace(self) -> Pace:
+        """The pace that keeps it."""
+        return pace_of(self.requests, self.tokens, window_s=self.window_s, horizon_s=self.wait_s)
 
 
 @dataclass(frozen=True, slots=True)
