@@ -7,7 +7,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command, Send, interrupt
 
 from flows import history
-from flows.agent import calls, search
+from flows.agent import calls, folding, search
 from flows.agent.parts import AgentParts
 from flows.agent.plan import NOT_DECIDED, Planner, open_turn
 from flows.agent.state import AgentState, DecisionRecord, RunContext
@@ -22,8 +22,12 @@ class Gate:
     parts: AgentParts
     graph_version: str
 
-    def after_model(self, state: AgentState, runtime: Runtime[RunContext]) -> list[Send] | Literal["dispatch", "repair", "end"]:
+    def after_model(
+        self, state: AgentState, runtime: Runtime[RunContext]
+    ) -> list[Send] | Literal["dispatch", "repair", "fold", "end"]:
         """Ask about each call that asks, each in a task of its own; none asks: go on."""
+        if folding.is_due(state, self.parts.limits):
+            return "fold"
         if state.get("outcome") is not None:
             return "end"
         if open_turn(state) is None:
@@ -47,6 +51,10 @@ class Gate:
             on_new_message=request["terms"]["on_new_message"],
         )
         return {"decisions": {request["approval_id"]: record}}
+
+    def after_fold(self, state: AgentState) -> Literal["model", "end"]:
+        """Go back to the call that was to be made, or end where the query has."""
+        return "model" if state.get("outcome") is None else "end"
 
     def dispatch(self, state: AgentState, runtime: Runtime[RunContext]) -> Command[Literal["execute", "search", "model"]]:
         """All are decided: send what may run, answer the rest; or ask again, and nothing else with it."""

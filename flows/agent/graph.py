@@ -2,6 +2,7 @@
 """The compiled graph, and the only place that touches LangGraph's loosely typed surface.
 
     model -> gate (one task per call that asks) -> dispatch -> execute (one task per allowed call) -> model
+    model -> fold (exchanges that no longer fit, into the summary) -> model, or the end
 
 No effect shares a super-step with an interrupt, so that partial approvals, re-runs and crashes neither repeat nor lose one.
 """
@@ -22,6 +23,7 @@ from langgraph.types import Command, StateSnapshot
 from flows.agent import gate as gates
 from flows.agent import schema
 from flows.agent.execute import Execute
+from flows.agent.folding import Fold
 from flows.agent.gate import Gate
 from flows.agent.model_turn import ModelTurn
 from flows.agent.parts import AgentParts
@@ -31,9 +33,10 @@ from topics.errors import ConfigError
 GRAPH_REVISION: Final = "1"
 # Versions of earlier builds whose paused threads this build resumes as they are: what it added has a default where it is read.
 # A version gets here together with a stored thread of that build that a test resumes.
-RESUMES: Final[tuple[str, ...]] = ()
-NODES: Final = ("model", gates.GATE, "dispatch", "execute", "search", "repair")
+RESUMES: Final[tuple[str, ...]] = ("1-406962e8",)
+NODES: Final = ("model", gates.GATE, "dispatch", "execute", "search", "repair", "fold")
 STEPS_PER_MODEL_CALL: Final = 4
+STEPS_TO_FOLD: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +75,18 @@ class AgentGraph:
         self.version = f"{GRAPH_REVISION}-{hashlib.sha256(shape.encode()).hexdigest()[:8]}"
         self.resumable = frozenset({self.version, *RESUMES})
         self._strict_key = strict_resume_key()
-        self._recursion_limit = STEPS_PER_MODEL_CALL * parts.limits.max_model_calls_per_query + STEPS_PER_MODEL_CALL
+        self._recursion_limit = STEPS_PER_MODEL_CALL * (parts.limits.max_model_calls_per_query + 1) + STEPS_TO_FOLD
         gate, execute = Gate(parts, self.version), Execute(parts)
         graph = StateGraph(AgentState, context_schema=RunContext)
         model = ModelTurn(parts)
-        actions = (model.turn, gate.gate, gate.dispatch, execute.execute, execute.search, gate.repair)
+        fold = Fold(parts)
+        actions = (model.turn, gate.gate, gate.dispatch, execute.execute, execute.search, gate.repair, fold.fold)
         for name, action in zip(NODES, actions, strict=True):
             graph.add_node(name, cast("Any", action))
         graph.add_edge(START, "model")
-        paths = {gates.GATE: gates.GATE, "dispatch": "dispatch", "repair": "repair", "end": END}
+        paths = {gates.GATE: gates.GATE, "dispatch": "dispatch", "repair": "repair", "fold": "fold", "end": END}
         graph.add_conditional_edges("model", gate.after_model, cast("Any", paths))
+        graph.add_conditional_edges("fold", gate.after_fold, {"model": "model", "end": END})
         graph.add_edge(gates.GATE, "dispatch")
         for node in ("execute", "search", "repair"):
             graph.add_edge(node, "model")

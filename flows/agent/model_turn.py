@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 
 from flows import answer_filter, history, prompts
-from flows.agent import decided, search, written
+from flows.agent import decided, folding, search, written
 from flows.agent.parts import AgentParts
 from flows.agent.state import AgentState, OutcomeRecord, RunContext
 from flows.agent.tools import Tool, Toolset
@@ -30,6 +30,25 @@ class Shown(NamedTuple):
 
     links: Links
     write: Callable[[AIMessageChunk], None]
+
+
+class Prompt(NamedTuple):
+    """What one call of the model is made of."""
+
+    messages: Sequence[AnyMessage]
+    toolset: Toolset
+    summary: str
+
+    def fitting(self, budget_tokens: int) -> list[AnyMessage]:
+        """The system prompt, and behind it the newest exchanges that fit.
+
+        Raises:
+            MalformedHistoryError: No provider would take them.
+        """
+        fitting = history.fit_history(self.messages, budget_tokens)
+        history.check_history(fitting)
+        system = SystemMessage(prompts.system_prompt(self.toolset.instructions, summary=self.summary))
+        return [system, *(written.sendable_message(one) if isinstance(one, AIMessage) else one for one in fitting)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +74,12 @@ class ModelTurn:
             return self._end(state, code="unanswerable", text=prompts.UNANSWERABLE)
         if state["model_calls"] >= self.parts.limits.max_model_calls_per_query:
             return self._end(state, code="too_many_steps", text="")
-        toolset = self.parts.toolset(runtime.context.thread.tenant)
+        if folding.is_due(state, self.parts.limits):
+            return {}  # what the prompt would leave out is folded first, on the way out of this node
+        prompt = Prompt(messages, self.parts.toolset(runtime.context.thread.tenant), state.get("summary", ""))
         try:
             with self.parts.call_offs.model_call(runtime.context.thread, state["query_id"]) as call:
-                raw = await self._ask(messages, toolset, config, shown=self._shown(state, runtime))
+                raw = await self._ask(prompt, config, shown=self._shown(state, runtime))
         except RejectedError as error:
             # Raised again, it would leave an open step, which every later question of the thread would run into.
             _log.warning("the model's provider rejected a request: %s", error.reason_code)
@@ -79,28 +100,22 @@ class ModelTurn:
         hosts = self.parts.link_hosts_for(state["tenant"])
         return answer_filter.links_of((one["url"] for one in found), texts=(one["passage"] for one in found), hosts=hosts)
 
-    async def _ask(self, messages: Sequence[AnyMessage], toolset: Toolset, config: RunnableConfig, *, shown: Shown) -> AIMessage:
+    async def _ask(self, prompt: Prompt, config: RunnableConfig, *, shown: Shown) -> AIMessage:
         budget_tokens = self.parts.limits.history_tokens
         try:
-            return await self._call(messages, toolset, config, shown=shown, budget_tokens=budget_tokens)
+            return await self._call(prompt, config, shown=shown, budget_tokens=budget_tokens)
         except RejectedError as error:
-            shorter = history.fit_history(messages, budget_tokens // 2)
+            shorter = prompt.fitting(budget_tokens // 2)
             # The same history would be refused again.
-            if error.reason_code != CONTEXT_TOO_LONG or len(shorter) == len(history.fit_history(messages, budget_tokens)):
+            if error.reason_code != CONTEXT_TOO_LONG or len(shorter) == len(prompt.fitting(budget_tokens)):
                 raise
-        return await self._call(messages, toolset, config, shown=shown, budget_tokens=budget_tokens // 2)
+        return await self._call(prompt, config, shown=shown, budget_tokens=budget_tokens // 2)
 
-    async def _call(
-        self, messages: Sequence[AnyMessage], toolset: Toolset, config: RunnableConfig, *, shown: Shown, budget_tokens: int
-    ) -> AIMessage:
-        system = SystemMessage(prompts.system_prompt(toolset.instructions))
-        fitting = history.fit_history([system, *messages], budget_tokens)
-        history.check_history(fitting)
-        prompt = [written.sendable_message(message) if isinstance(message, AIMessage) else message for message in fitting]
-        model = self.parts.model.bind_tools([_schema(tool) for tool in toolset.tools])
+    async def _call(self, prompt: Prompt, config: RunnableConfig, *, shown: Shown, budget_tokens: int) -> AIMessage:
+        model = self.parts.model.bind_tools([_schema(tool) for tool in prompt.toolset.tools])
         chunks: list[AIMessageChunk] = []
         async for chunk in answer_filter.shown_chunks(
-            cast("AsyncIterator[AIMessageChunk]", model.astream(prompt, config)), links=shown.links
+            cast("AsyncIterator[AIMessageChunk]", model.astream(prompt.fitting(budget_tokens), config)), links=shown.links
         ):
             chunks.append(chunk)
             shown.write(chunk)
@@ -134,19 +149,28 @@ class ModelTurn:
         return self._end(state, code=code, text=text, said=said)
 
     def _end(self, state: AgentState, *, code: str, text: str, said: AIMessage | None = None) -> dict[str, Any]:
-        """Close the query: a last message that keeps the conversation well-formed, the outcome, and the history bounded."""
+        """Close the query: a last message that keeps the conversation well-formed, and the outcome."""
         closing = AIMessage(
             content=text or prompts.NO_ANSWER,
             id=f"{state['query_id']}:{state['model_calls']}",
             usage_metadata=said.usage_metadata if said else None,
             response_metadata=said.response_metadata if said else {},
         )
-        messages = [*state["messages"], closing]
-        kept = {message.id for message in history.fit_history(messages, self.parts.limits.history_tokens)}
-        dropped = [RemoveMessage(id=message.id) for message in messages if message.id and message.id not in kept]
+        messages, folded = [*state["messages"], closing], folding.folding_of(state)
         input_tokens, output_tokens = usage_of(messages, called=said is not None)
         outcome = OutcomeRecord(code=code, text=text, input_tokens=input_tokens, output_tokens=output_tokens)
-        return {"messages": [closing, *dropped], "outcome": outcome, "model_calls": state["model_calls"] + 1}
+        return {
+            "messages": [closing, *self._forgotten(messages)],
+            "outcome": folding.with_tokens(outcome, folded["input_tokens"], folded["output_tokens"]),
+            "model_calls": state["model_calls"] + 1,
+        }
+
+    def _forgotten(self, messages: Sequence[AnyMessage]) -> list[RemoveMessage]:
+        """What goes at the end of a query where nothing is summarised; else it goes when it has been folded."""
+        if self.parts.limits.summary_tokens:
+            return []
+        kept = {message.id for message in history.fit_history(messages, self.parts.limits.history_tokens)}
+        return [RemoveMessage(id=message.id) for message in messages if message.id and message.id not in kept]
 
 
 @lru_cache(maxsize=1024)

@@ -15,10 +15,16 @@ from topics.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class AgentLimits:
-    """Bounds of one query. `delta_interval_s` is how long text may wait to travel with later text."""
+    """Bounds of one query. `delta_interval_s` is how long text may wait to travel with later text.
+
+    `history_tokens` bounds the exchanges that a model sees word for word; older ones are left in a summary of `summary_tokens`
+    at most. With 0 there is none, and they are forgotten.
+    """
 
     max_model_calls_per_query: int = 25
     history_tokens: int = 16_000
+    summary_tokens: int = 800
+    summary_timeout_s: float = 30.0
     delta_interval_s: float = 0.05
     tool_result_chars: int = 16_000
     passages_per_search: int = 8

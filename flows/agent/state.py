@@ -114,6 +114,14 @@ class OutcomeRecord(TypedDict):
     output_tokens: int | None
 
 
+class Folding(TypedDict):
+    """How often this query folded exchanges into the summary, or tried to, and the tokens of that; None: not all are known."""
+
+    tries: int
+    input_tokens: int | None
+    output_tokens: int | None
+
+
 class PastQuery(TypedDict):
     """What is kept of a finished query, for records that are delivered again after the next one began."""
 
@@ -146,13 +154,15 @@ def merge_sources(old: list[Source] | None, new: list[Source] | None) -> list[So
 
 
 class AgentState(TypedDict):
-    """A thread. `decisions` and the `past_` fields outlive a query; the fields below `user_id` are reset by the next one.
+    """A thread. `decisions`, `summary` and the `past_` fields outlive a query; those below `user_id` are reset by the next one.
 
-    `asking` counts how often the open calls were asked about anew; `doubts` are calls whose effect is in doubt, by call id.
+    `summary` is what is left of exchanges that are no longer in `messages`. `asking` counts how often the open calls were asked
+    about anew; `doubts` are calls whose effect is in doubt, by call id.
     """
 
     messages: Annotated[list[AnyMessage], add_messages]
     decisions: Annotated[dict[str, DecisionRecord], merge_decisions]
+    summary: str
     past_query_ids: list[str]
     past_queries: list[PastQuery]
     graph_version: str
@@ -160,6 +170,7 @@ class AgentState(TypedDict):
     user_id: str | None
     query_id: str
     model_calls: int
+    folding: Folding | None
     asking: int
     doubts: Annotated[dict[str, Call], merge_doubts]
     sources: Annotated[list[Source], merge_sources]
@@ -199,6 +210,7 @@ def next_query(
         "user_id": user_id,
         "query_id": message.id or "",
         "model_calls": 0,
+        "folding": None,
         "asking": 0,
         "outcome": None,
         # None tells the reducers to start again.

@@ -3,8 +3,10 @@
 Never a thread that ends with its action not done, and never a question asked twice.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
 
 import pytest
@@ -20,7 +22,7 @@ from infra.redis.leases import RedisLeases
 from tests.fakes.agents import THREAD, TOOLS, World, one, only
 from tests.fakes.chat_model import Script, call, say
 from tests.workers.desk import Desk, asked, called_off, decided
-from topics.events import AnswerHeld, ApprovalAccepted, ApprovalExecuted, ApprovalRefused, ApprovalRequested
+from topics.events import AnswerCompleted, AnswerHeld, ApprovalAccepted, ApprovalExecuted, ApprovalRefused, ApprovalRequested
 
 REFUND = {"order": "A", "cents": 100}
 Build = Callable[[World, pytest.MonkeyPatch], None]
@@ -206,3 +208,47 @@ async def test_a_verdict_that_stands_is_not_lost_on_a_build_without_the_tool():
     told = await desk.handle(decided(request))
     assert one(ApprovalExecuted, told).status == "ok"
     assert len(desk.world.effects()) == 1
+
+
+STORED = Path(__file__).parent / "stored"
+
+
+async def restore(keys: dict[str, dict[str, Any]], client: Redis, *, prefix: str) -> None:
+    """Put a stored thread's keys into a server."""
+    for name, value in keys.items():
+        if "hash" in value:
+            await client.hset(f"{prefix}{name}", mapping=value["hash"])
+        elif "zset" in value:
+            await client.zadd(f"{prefix}{name}", dict(value["zset"]))
+        else:
+            await client.set(f"{prefix}{name}", value["string"])
+
+
+def test_each_earlier_version_that_is_resumed_has_a_stored_thread():
+    assert {path.stem for path in STORED.glob("*.json")} == set(graph.RESUMES)
+
+
+@pytest.mark.story
+@pytest.mark.parametrize("version", graph.RESUMES)
+async def test_a_thread_that_an_earlier_build_paused_is_resumed_from_its_bytes(version: str, redis_client: Redis, redis_keys: Keys):
+    stored = json.loads((STORED / f"{version}.json").read_text())
+    await restore(stored["keys"], redis_client, prefix=redis_keys.prefix)
+    request = ApprovalRequested.model_validate(stored["request"])
+    script = Script(answer=lambda messages: say(f"Done, {sum(one.type == 'human' for one in messages)} questions."))
+    world = World(script=script, saver=HardenedRedisSaver(redis_client, keys=redis_keys))
+    leases = RedisLeases(redis_client, keys=redis_keys)
+    assert request.graph_version == version != world.agent().graph_version
+    assert (await world.agent().status(THREAD)).pending == (request,)
+
+    async with leases.hold(THREAD.checkpoint_id) as lease:
+        world.fence = lease.fence - 1
+        told = await world.resume(request)
+    assert one(ApprovalExecuted, told).status == "ok"
+    assert [name for name, _ in world.effects()] == ["read", "refund"]
+    assert one(AnswerCompleted, told).text == "Done, 2 questions."
+
+    # It goes on as a thread of this build.
+    async with leases.hold(THREAD.checkpoint_id) as lease:
+        world.fence = lease.fence - 1
+        assert one(AnswerCompleted, await world.ask("more", query_id="q3")).text == "Done, 3 questions."
+    assert (await world.agent().status(THREAD)).graph_version == world.agent().graph_version
