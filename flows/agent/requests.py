@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from flows.agent import decided, digests
 from flows.agent.parts import AgentParts
+from flows.agent.prompt_version import prompt_version_of
 from flows.agent.state import AgentState, Call, ThreadRef
 from flows.agent.tools import Tool
 from flows.approvals.policy import Ask
@@ -72,6 +73,7 @@ class Requests:
             "args_digest": call["args_digest"],
             "policy_version": self.parts.policy.version_of(self.thread.tenant),
             "graph_version": self.graph_version,
+            "prompt_version": prompt_version_of(self.parts.toolset(self.thread.tenant).instructions),
             "requester": call["requester"],
             "supersedes": decided.superseded_by(self.state, call, [one for one in earlier_ids if one != call["approval_id"]]),
             "history": _earlier_decisions(self.state, call["tool"])[-sizes.MAX_EARLIER_DECISIONS :],

@@ -95,6 +95,7 @@ class ApprovalRequested(Payload):
     args_digest: str
     policy_version: str
     graph_version: str
+    prompt_version: str = ""
     allowed_decisions: tuple[Decision, ...]
     kind: Literal["call", "in_doubt"] = "call"
     terms: Terms = Terms()
