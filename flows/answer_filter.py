@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from langchain_core.messages import AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.runnables import RunnableGenerator
 
 from flows.streaming import TextCleaner, storable_text, text_of
@@ -312,20 +312,23 @@ def shown_text(text: str, links: Links = NO_LINKS) -> str:
     return whole.feed(storable_text(text)) + whole.flush()
 
 
-async def shown_chunks(chunks: AsyncIterator[AIMessageChunk], *, links: Links = NO_LINKS) -> AsyncIterator[AIMessageChunk]:
+async def shown_chunks(chunks: AsyncIterator[AIMessage], *, links: Links = NO_LINKS) -> AsyncIterator[AIMessageChunk]:
     """A model's chunks with only what may be shown as their text. What was held back comes in a chunk of its own."""
     text, last_id = ShownText(links), None
     async for chunk in chunks:
-        last_id = chunk.id
-        yield chunk.model_copy(update={"content": text.feed(text_of(chunk))})
+        last_id, piece = chunk.id, text.feed(text_of(chunk))
+        if isinstance(chunk, AIMessageChunk):
+            yield chunk.model_copy(update={"content": piece})
+        else:  # a whole message, as a chain that does not stream gives it: only chunks can be added up
+            yield AIMessageChunk.model_validate({**chunk.model_dump(exclude={"type"}), "content": piece})
     if rest := text.flush():
         yield AIMessageChunk(content=rest, id=last_id)
 
 
-def shown_step(links: Links = NO_LINKS) -> RunnableGenerator[AIMessageChunk, AIMessageChunk]:
+def shown_step(links: Links = NO_LINKS) -> RunnableGenerator[AIMessage, AIMessageChunk]:
     """`shown_chunks` as a step of a chain: it streams, where a function in its place would wait for the whole text."""
 
-    async def show(chunks: AsyncIterator[AIMessageChunk]) -> AsyncIterator[AIMessageChunk]:
+    async def show(chunks: AsyncIterator[AIMessage]) -> AsyncIterator[AIMessageChunk]:
         async for chunk in shown_chunks(chunks, links=links):
             yield chunk
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from langchain_core.language_models import BaseChatModel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -91,9 +92,9 @@ class World:
     fence: int = 0
     told: list[Payload] = field(default_factory=list)
 
-    def agent(self) -> Agent:
+    def agent(self, *, model: BaseChatModel | None = None) -> Agent:
         return Agent(
-            model=FakeChatModel(script=self.script),
+            model=model or FakeChatModel(script=self.script),
             checkpointer=self.saver,
             toolset_for=lambda _tenant: Toolset("shop", "Be brief.", self.tools),
             service=self.service,
