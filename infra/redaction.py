@@ -6,7 +6,10 @@ out in the first place; this is the second line.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Final, cast
+
+from topics.errors import ConfigError
 
 FAILED: Final = "[redaction failed]"
 MAX_CHARS: Final = 100_000  # of one text; what is longer belongs in no log, and would be slow to search
@@ -64,6 +67,25 @@ def guarded(redactor: Redactor = redact) -> Redactor:
         return redacted if isinstance(redacted, str) else FAILED  # pyright: ignore[reportUnnecessaryIsInstance] -- an operator's own
 
     return guard
+
+
+def load_redactor(path: str) -> Redactor:
+    """The built-in redactor, and behind it an operator's own, `package.module:function`, when there is a path. It never raises.
+
+    Raises:
+        ConfigError: There is no such function.
+    """
+    if not path:
+        return guarded()
+    module, _, name = path.partition(":")
+    try:
+        own: Any = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"SLUICE_REDACTOR {path!r} cannot be loaded: {type(error).__name__}") from error
+    if not callable(own):
+        raise ConfigError(f"SLUICE_REDACTOR {path!r} is no function")
+    function = cast("Redactor", own)
+    return guarded(lambda text: function(redact(text)))
 
 
 def redacted_value(value: Any, redactor: Redactor) -> Any:

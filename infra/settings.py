@@ -4,8 +4,9 @@ Precedence: `SLUICE_*` variables, then `endpoints.json` that `sluice up` leaves 
 """
 
 import json
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast
 
@@ -91,6 +92,12 @@ class Settings(BaseSettings):
     revoke_drain_s: float = Field(default=20.0, ge=0)
     lease_s: float = Field(default=12.0, ge=1)
     min_similarity: float = Field(default=0.40, ge=0, le=1)
+    otlp_endpoint: HttpUrl | None = None  # where spans go, by OTLP over HTTP, the path included; without one there is no tracing
+    otlp_headers: SecretStr | None = None  # name=value, several with commas between them
+    trace_ratio: float = Field(default=1.0, ge=0, le=1)  # of the traces that begin here; one that was begun keeps its own word
+    trace_content: bool = False  # whether spans hold prompts, answers and arguments, redacted
+    redactor: str = ""  # `package.module:function`, text to text: what a tenant's data needs beyond the patterns that are built in
+
     delta_interval_s: float = Field(default=0.05, ge=0)
     link_hosts: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="tenant, or *, -> hosts answers may link to")
 
@@ -176,4 +183,9 @@ def load_settings(**overrides: Any) -> Settings:
 def _problem(error: Any) -> str:
     field, *inside = error["loc"]
     where = f" ({'.'.join(map(str, inside))})" if inside else ""
+def read_inherited(names: Iterable[str]) -> dict[str, str]:
+    """What the environment says to other people's libraries, as far as it says anything."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}  # noqa: TID251 -- the one reader
+
+
     return f"SLUICE_{field.upper()}{where}: {error['msg'].removeprefix('Value error, ')}"

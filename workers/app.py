@@ -19,6 +19,7 @@ from flows.retrieval import FusionPolicy, HybridRetriever
 from flows.triage import build_triage
 from infra.clock import SystemClock
 from infra.collector import calm_collector
+from infra.foreign_tracing import VARIABLES, check_foreign_tracing, refuse_foreign_tracing
 from infra.http_service import HttpToolService, open_client
 from infra.identity.signatures import JwsVerifier
 from infra.kafka.board import RuntimeConfig
@@ -29,6 +30,7 @@ from infra.kafka.retry import RetryPolicy
 from infra.kafka.routes import Route
 from infra.kafka.runtime import Runtime
 from infra.models.embeddings import ProviderEmbedder
+from infra.redaction import load_redactor
 from infra.redis.approvals import RedisApprovalRegistry
 from infra.redis.chain import RedisAuditChain
 from infra.redis.checkpointer import HardenedRedisSaver
@@ -40,7 +42,7 @@ from infra.redis.keys import Keys
 from infra.redis.leases import RedisLeases
 from infra.redis.positions import RedisPositionMemory
 from infra.redis.search import RedisArticleIndex
-from infra.settings import Settings
+from infra.settings import Settings, read_inherited
 from topics.catalogue import ARTICLES, DEAD_LETTERS, DECISIONS, QUERIES, TICKETS, TIMERS, Catalogue
 from topics.envelope import encode
 from topics.errors import ConfigError
@@ -113,6 +115,7 @@ async def run_workers(settings: Settings, names: Sequence[str]) -> None:
     if unknown:
         raise ConfigError(f"no worker {', '.join(unknown)}; there are: {', '.join(WORKERS)}")
     async with build_parts(settings) as parts:
+    refuse_foreign_tracing(read_inherited(VARIABLES))  # before anything is connected, and again when all code is loaded
         if set(names) & {"query", "approvals"}:
             await parts.chain.prepare()
         runtimes = [_runtime(parts, name, topology(parts)[name]) for name in names]
@@ -142,6 +145,7 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
     for name in {settings.toolset, *settings.toolsets.values()}:
         load_toolset(name)
     keys, clock = Keys(settings.redis_prefix), SystemClock()
+    traced_elsewhere = check_foreign_tracing(load_redactor(settings.redactor))
     loaded = load_policy(settings)
     async with AsyncExitStack() as stack:
         redis = connect(settings.redis_url, timeout_s=10.0, max_connections=settings.redis_connections)
@@ -174,6 +178,8 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
         broker = await stack.enter_async_context(event_broker(settings.kafka(), client_id=settings.group_prefix))
         for warning in loaded.warnings:
             _log.warning("policy", why=warning)  # after the checks: a start that fails says one sentence
+        if traced_elsewhere:
+            _log.warning("foreign_tracing", why=traced_elsewhere)
         yield Parts(
             settings=settings,
             agent=agent,

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.redaction import FAILED, MAX_CHARS, guarded, redact, redacted_value
+from infra.redaction import FAILED, MAX_CHARS, guarded, load_redactor, redact, redacted_value
+from topics.errors import ConfigError
 
 CASE_40 = ("jane.roe@example.test", "+49 151 0000000", "DE00 0000 0000 0000 0000 00", "Authorization: Bearer sk-test-123")
 
@@ -128,3 +129,19 @@ def test_texts_inside_of_values_are_redacted_and_numbers_stay():
 
     value = {"jane.roe@example.test": [1, None, True, 0.5, "sk-test-123", (Thing(),)]}
     assert redacted_value(value, redact) == {"[email]": [1, None, True, 0.5, "[secret]", ["of [email]"]]}
+
+
+def test_an_operator_s_own_redactor_comes_behind_the_built_in_one():
+    redactor = load_redactor("tests.infra.test_redaction:without_customer_numbers")
+    assert redactor("C-1234 wrote from jane.roe@example.test") == "[customer] wrote from [email]"
+    assert load_redactor("")("jane.roe@example.test") == "[email]"
+
+
+@pytest.mark.parametrize("path", ["nothing", "no.such:function", "infra.redaction:nobody", "infra.redaction:FAILED"])
+def test_a_redactor_that_cannot_be_loaded_stops_the_start(path):
+    with pytest.raises(ConfigError, match="SLUICE_REDACTOR"):
+        load_redactor(path)
+
+
+def without_customer_numbers(text: str) -> str:
+    return re.sub(r"C-\d+", "[customer]", text)

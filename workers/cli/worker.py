@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from infra.redaction import load_redactor
 from infra.settings import load_settings
 from infra.telemetry import configure_logging
 from workers.app import WORKERS, run_workers
@@ -19,7 +20,7 @@ def worker(
 
     async def work() -> None:
         settings = load_settings(**({"data_dir": data_dir} if data_dir else {}))
-        configure_logging(settings.log_level)
+        configure_logging(settings.log_level, redactor=load_redactor(settings.redactor))
         await run_workers(settings, names or WORKERS)
 
     output.run(work)
