@@ -81,8 +81,8 @@ async def _result(task: Task, driver: Drives, *, tenant: str, mode: Mode, timeou
             seen = await driver.drive(task, tenant=tenant)
     except HaltError:
         raise
-    except (SluiceError, TimeoutError) as error:
-        code = error.reason_code if isinstance(error, SluiceError) else "timed_out"
+    except Exception as error:  # noqa: BLE001 -- one task's bug is that task's result, as a record's is in the runtime
+        code = _code_of(error)
         scores = scoring.failed(task).as_dict()
         return Result(**about, scores=scores, error=code, differences=(f"it did not end: {code}",), seconds=_since(begun_s))
     judged = scoring.judge(task, seen, mode=mode)
@@ -96,6 +96,12 @@ async def _result(task: Task, driver: Drives, *, tenant: str, mode: Mode, timeou
         errors=seen.errors,
         seconds=_since(begun_s),
     )
+
+
+def _code_of(error: Exception) -> str:
+    if isinstance(error, SluiceError):
+        return error.reason_code
+    return "timed_out" if isinstance(error, TimeoutError) else f"unexpected {type(error).__name__}"
 
 
 def _since(begun_s: float) -> float:
