@@ -19,6 +19,7 @@ from topics.approval_state import ApprovalQuery, ApprovalState
 from topics.errors import ConfigError, RejectedError
 from topics.events import ApprovalDecided, Decision
 from workers.cli import inbox, output
+from workers.cli.approval_stats import stats
 from workers.cli.approver import approver_of
 from workers.cli.decisions import publish_and_tell
 from workers.cli.output import JsonOption
@@ -27,6 +28,7 @@ from workers.client import open_client
 
 app = typer.Typer(help="See what waits for a person, and decide.", no_args_is_help=True)
 app.command("rebuild")(rebuild_)
+app.command("stats")(stats)
 
 ApprovalId = Annotated[str, typer.Argument(help="The approval's id, from `sluice approvals list`.")]
 Tenant = Annotated[str, typer.Option(help="Whose approval it is.")]
