@@ -9,7 +9,7 @@ from langchain_core.messages import BaseMessage
 from flows.ports import Clock
 from topics import sizes
 from topics.events import AnswerDelta, AnswerRestarted, Payload
-from topics.text import clean_text
+from topics.text import clean_text, shorten
 
 RestartReason = Literal["retry", "tool_call", "resumed"]
 
@@ -130,12 +130,11 @@ class AnswerStream:
         if self._announce is not None:
             yield AnswerRestarted(**ids, attempt=self.attempt, reason=self._announce)
             self._announce = None
-        for begin in range(0, len(self._buffer), sizes.MAX_DELTA_CHARS):
-            piece = self._buffer[begin : begin + sizes.MAX_DELTA_CHARS]
+        while piece := shorten(self._buffer, sizes.MAX_DELTA_CHARS):
             yield AnswerDelta(**ids, attempt=self.attempt, sequence=self._sequence, text=piece)
+            self._buffer = self._buffer[len(piece) :]
             self._sent += piece
             self._sequence += 1
-        self._buffer = ""
         self._sent_at_s = self._clock.monotonic_s()
 
 

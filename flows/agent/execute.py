@@ -14,7 +14,7 @@ from flows.agent.parts import AgentParts
 from flows.agent.state import Call, ExecutedRecord, RunContext, Source, ThreadRef
 from flows.agent.tools import Arguments, Tool, ToolContext, ToolRefusedError
 from topics.errors import HaltError, OutageError, RetryableError, SluiceError, TimedOutError
-from topics.text import clean_text
+from topics.text import clean_text, shorten
 
 TOOL_FAILED: Final = "The tool failed. Whether it did anything is unknown."
 READ_FAILED: Final = "The tool failed."
@@ -169,7 +169,7 @@ class Execute:
 
     def _bounded(self, text: str) -> str:
         text, limit = clean_text(text), self.parts.limits.tool_result_chars
-        return text if len(text) <= limit else text[:limit] + CUT
+        return text if len(text) <= limit else shorten(text, limit) + CUT
 
 
 async def _in_time(work: Awaitable[_T], timeout_s: float) -> _T:

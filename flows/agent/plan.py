@@ -16,6 +16,7 @@ from flows.agent.parts import AgentParts
 from flows.agent.requests import REAL_DECISIONS, Requests, asked_about
 from flows.agent.state import AgentState, Call, DecisionRecord, ExecutedRecord, ThreadRef
 from flows.approvals.policy import Allow, Ask, Deny
+from topics.text import shorten
 
 MAX_MESSAGE_CHARS: Final = 4_000
 NOT_DECIDED: Final = "Not run: there is no valid decision on this call."
@@ -114,7 +115,7 @@ class Planner:
             plan.runs.append(call)
 
     def _rule_by(self, plan: Plan, judged: Judged, approval_id: str, record: DecisionRecord) -> None:
-        message = (record["message"] or "")[:MAX_MESSAGE_CHARS]
+        message = shorten(record["message"] or "", MAX_MESSAGE_CHARS)
         call, counts = self._under(judged.call, approval_id, record)
         ask = judged.judgement if isinstance(judged.judgement, Ask) else None
         match record["decision"]:
@@ -175,7 +176,7 @@ class Planner:
         call, counts = self._under(doubt, approval_id, record)
         match record["decision"]:
             case "respond":
-                told = (record["message"] or "")[:MAX_MESSAGE_CHARS] or "A person found that it took effect."
+                told = shorten(record["message"] or "", MAX_MESSAGE_CHARS) or "A person found that it took effect."
                 plan.runs.append({**call, "asked": True, "told": told})
             case "reject":
                 plan.answer(call, f"{UNKNOWN} {GAVE_UP}", approval_id=approval_id, status="in_doubt")

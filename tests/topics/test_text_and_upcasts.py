@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.errors import MalformedError, UnknownVersionError
-from topics.text import MAX_LEVELS, clean_json, clean_text
+from topics.text import MAX_CLUSTER_CHARS, MAX_LEVELS, clean_json, clean_text, shorten
 from topics.upcasts import Step, upcast
 
 anything = st.text(st.characters(codec=None, categories=None))
@@ -26,6 +26,28 @@ def test_clean_text_can_be_encoded_and_is_left_alone_the_second_time(text: str):
 @given(st.recursive(anything, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(anything, inner, max_size=3)))
 def test_clean_json_reaches_every_string(value: Any):
     repr(clean_json(value)).encode()
+
+
+FAMILY = "\N{WOMAN}\u200d\N{WOMAN}\u200d\N{GIRL}"
+WAVE = "\N{WAVING HAND SIGN}\N{EMOJI MODIFIER FITZPATRICK TYPE-4}"
+FLAG = "\N{REGIONAL INDICATOR SYMBOL LETTER D}\N{REGIONAL INDICATOR SYMBOL LETTER E}"
+ACCENTED = "e\N{COMBINING ACUTE ACCENT}"
+
+
+@given(st.lists(st.sampled_from([FAMILY, WAVE, FLAG, ACCENTED, "a", " ", "日"]), max_size=12), st.integers(1, 60))
+def test_a_text_is_cut_between_what_is_read_as_one_character(clusters: list[str], limit: int):
+    """Case 4: a family of five code points stays together wherever the cut falls."""
+    text = "".join(clusters)
+    cut = shorten(text, limit)
+    ends = [len("".join(clusters[:count])) for count in range(len(clusters) + 1)]
+    fitting = max(end for end in ends if end <= limit)
+    assert cut == (text[:fitting] or text[:limit])
+
+
+def test_a_cluster_without_an_end_is_cut_all_the_same():
+    assert len(shorten("a" + "\N{COMBINING ACUTE ACCENT}" * 500, 100)) == 100
+    assert len(shorten("\u200d" * 500, 100)) == 100
+    assert MAX_CLUSTER_CHARS < 100
 
 
 def test_json_may_not_be_deeper_than_those_who_walk_it():
