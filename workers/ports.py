@@ -12,6 +12,7 @@ from topics.events import (
     ApprovalRequested,
     QueryAsked,
 )
+from topics.feedback import Feedback
 
 
 class Lease(Protocol):
@@ -166,4 +167,32 @@ class HeldQueries(Protocol):
 
     async def drop(self, thread: str, query_id: str) -> bool:
         """Take one out, after it ran or was cancelled. False when it was not there."""
+        ...
+
+
+class FeedbackBook(Protocol):
+    """What people said of a thread's answers, and the traces of its questions."""
+
+    async def attach(self, thread: str, feedback: Feedback) -> bool:
+        """Keep one, once per id; of very many, the newest. Durable on return. False when it was there."""
+        ...
+
+    async def of(self, thread: str) -> Sequence[Feedback]:
+        """All that is kept, oldest first."""
+        ...
+
+    async def remember_trace(self, thread: str, query_id: str, traceparent: str) -> None:
+        """Keep where a question's trace is (W3C traceparent); the first word stands."""
+        ...
+
+    async def trace_of(self, thread: str, query_id: str) -> str | None:
+        """The trace of a question, or None when nobody told it or it is long ago."""
+        ...
+
+
+class FeedbackTraces(Protocol):
+    """Where traces go."""
+
+    def tell(self, feedback: Feedback, *, traceparent: str) -> None:
+        """Tell a question's trace that there is feedback on it: the thumb, and never the note."""
         ...

@@ -16,6 +16,8 @@ EFFECT_TTL: Final = timedelta(days=90)  # longer than a decision or a dead lette
 FENCE_TTL: Final = timedelta(days=90)
 # Decisions are kept for 30 days; each must still find what it decided.
 APPROVAL_TTL: Final = timedelta(days=90)
+# As long as people may still ask about an answer; a trace outlives the feedback topic by far.
+FEEDBACK_TTL: Final = timedelta(days=90)
 PROBE_TTL: Final = timedelta(minutes=1)
 
 _SAFE: Final = re.compile("[A-Za-z0-9_.~-]*")
@@ -126,6 +128,14 @@ class Keys:
     def held_queries(self, thread: str) -> str:
         """The questions that wait, by id."""
         return self._thread(thread, "held:queries")
+
+    def feedback(self, thread: str) -> str:
+        """What people said of the thread's answers, by time."""
+        return self._thread(thread, "feedback")
+
+    def trace(self, thread: str, query_id: str) -> str:
+        """Where the trace of one question is."""
+        return self._thread(thread, f"trace:{encode(query_id)}")
 
     def checkpoints(self, thread: str) -> str:
         """What goes before `namespace:id` in the key of a checkpoint, which holds its values and what tasks wrote on top."""
