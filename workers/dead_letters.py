@@ -1,11 +1,12 @@
 """Dead letters for operators: a view of their topics, and the way back.
 
 A replay goes to the input's replay topic, which only our own group reads. Its id is the dead letter's id and a count, so a replay
-that is run again, twice at once, or killed half-way adds nothing: the inbox knows the id.
+that is run again, twice at once, or killed half-way adds nothing: the inbox knows the id. An edit goes back under the same id as an
+unedited replay would: of several records with one id the first on the topic is the one that counts.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
@@ -14,8 +15,9 @@ from infra.kafka.dead_letter import header_text, original_headers, with_ours
 from topics.catalogue import DEAD_LETTERS, Catalogue, TopicSpec
 from topics.envelope import decode
 from topics.errors import RejectedError, SluiceError
-from topics.events import DeadLetterResolved
+from topics.events import DeadLetterResolved, ValueEdit
 from topics.records import Headers, OutboundRecord, RawRecord
+from workers import edits
 
 MAX_REPLAYS: Final = 5
 MAX_DIGITS: Final = 18  # of an offset
@@ -27,7 +29,10 @@ STATES: Final[tuple[State, ...]] = ("open", "replayed", "discarded", "exhausted"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One dead record as an operator sees it. `replays` counts how often it went back; unreadable counts are the limit."""
+    """One dead record as an operator sees it. `replays` counts how often it went back; unreadable counts are the limit.
+
+    `edit` is how its value was changed when it went back last; `is_edited` says that an operator wrote the value that died.
+    """
 
     id: str
     reason: str
@@ -43,6 +48,13 @@ class DeadLetter:
     replays: int
     state: State
     record: RawRecord
+    edit: ValueEdit | None = None
+    is_edited: bool = False
+
+    @property
+    def replay_id(self) -> str:
+        """The id under which it goes back next. Whatever went back under it first is what counts."""
+        return f"{self.id}:{self.replays + 1}"
 
     @property
     def original_headers(self) -> Headers:
@@ -114,7 +126,7 @@ def replay_record(letter: DeadLetter, *, catalogue: Catalogue, actor: str) -> Ou
         names.OFFSET: letter.offset,
         names.TIMESTAMP: header_text(letter.record.headers, names.TIMESTAMP) or "",
         names.FIRST_FAILED_AT: letter.first_failed_at_ms,
-        names.REPLAY_ID: f"{letter.id}:{count}",
+        names.REPLAY_ID: letter.replay_id,
         names.REPLAY_COUNT: str(count),
         names.REPLAY_ACTOR: actor,
     }
@@ -122,19 +134,64 @@ def replay_record(letter: DeadLetter, *, catalogue: Catalogue, actor: str) -> Ou
     return OutboundRecord(catalogue.replay_name(spec), letter.record.key, letter.record.value, headers)
 
 
-def resolution(
-    letter: DeadLetter, *, action: Literal["replayed", "discarded"], operator: str, reason: str, now: datetime
-) -> DeadLetterResolved:
-    """What is written once it went back or was discarded.
+def edited_record(letter: DeadLetter, value: bytes, *, catalogue: Catalogue, actor: str) -> OutboundRecord:
+    """The same with another value, marked by the digest of the one that it replaces. Key and headers stay the producer's.
 
     Raises:
-        ReplayRefusedError: A discard without a reason.
+        ReplayRefusedError: As for an unedited one.
+        EditRefusedError: With this value it would be malformed again.
     """
-    if action == "discarded" and not reason.strip():
-        raise ReplayRefusedError("a discard needs a reason", code="reason_missing")
+    out = replay_record(letter, catalogue=catalogue, actor=actor)
+    mark = (names.REPLAY_EDITED, (edits.sha256(letter.record.value) or "tombstone").encode())
+    edited = replace(out, value=value, headers=(*out.headers, mark))
+    try:
+        decode(RawRecord(edited.topic, 0, 0, edited.key, value, edited.headers), catalogue=catalogue)
+    except RejectedError as error:
+        raise edits.EditRefusedError(f"it would die again: {error}", code=error.reason_code) from error
+    return edited
+
+
+def replay_topics(letters: Iterable[DeadLetter], *, catalogue: Catalogue) -> list[str]:
+    """Where these letters go back to. Those that came from no input of ours go nowhere."""
+    topics = {letter.topic for letter in letters}
+    return [catalogue.replay_name(spec) for spec in _inputs(catalogue) if catalogue.name(spec) in topics]
+
+
+async def went_back_first(records: AsyncIterator[RawRecord]) -> dict[str, RawRecord]:
+    """Of the replays on the topics, by replay id, the one that counts: all of one key lie in one partition."""
+    first: dict[str, RawRecord] = {}
+    async for record in records:
+        replay_id = header_text(record.headers, names.REPLAY_ID)
+        if replay_id and (replay_id not in first or _place(record) < _place(first[replay_id])):
+            first[replay_id] = record
+    return first
+
+
+def resolution(
+    letter: DeadLetter,
+    *,
+    action: Literal["replayed", "discarded"],
+    operator: str,
+    reason: str,
+    now: datetime,
+    edit: ValueEdit | None = None,
+) -> DeadLetterResolved:
+    """What is written once it went back, perhaps edited, or was discarded.
+
+    Raises:
+        ReplayRefusedError: A discard or an edit without a reason.
+    """
+    if (action == "discarded" or edit) and not reason.strip():
+        raise ReplayRefusedError(f"{'an edit' if edit else 'a discard'} needs a reason", code="reason_missing")
     count = letter.replays + (action == "replayed")
     return DeadLetterResolved(
-        dead_letter_id=letter.id, action=action, operator=operator, reason=reason, replay_count=count, resolved_at=now
+        dead_letter_id=letter.id,
+        action=action,
+        operator=operator,
+        reason=reason,
+        replay_count=count,
+        edit=edit,
+        resolved_at=now,
     )
 
 
@@ -171,6 +228,8 @@ def _letter(record: RawRecord, resolved: DeadLetterResolved | None) -> DeadLette
         replays=replays,
         state=_state(replays, resolved),
         record=record,
+        edit=resolved.edit if resolved else None,
+        is_edited=bool(text(names.REPLAY_EDITED)),
     )
 
 
@@ -199,8 +258,13 @@ def _number(text: str) -> int:
     return int(text) if _is_number(text) else 0
 
 
-def _order(resolved: DeadLetterResolved) -> tuple[int, datetime]:
-    return resolved.replay_count, resolved.resolved_at
+def _order(resolved: DeadLetterResolved) -> tuple[int, bool, datetime]:
+    # Who writes that it went back edited has seen the edit come first; who went without an edit need not have looked.
+    return resolved.replay_count, resolved.edit is not None, resolved.resolved_at
+
+
+def _place(record: RawRecord) -> tuple[int, int]:
+    return record.offset, record.partition
 
 
 def _resolution(record: RawRecord, catalogue: Catalogue) -> DeadLetterResolved | None:

@@ -80,6 +80,7 @@ def dead_letter(record: RawRecord, death: Death, *, topic: str) -> OutboundRecor
     carried = {name: header_text(record.headers, name) for name in (TOPIC, PARTITION, OFFSET, TIMESTAMP, FIRST_FAILED_AT)}
     replayed = all(carried[name] for name in (TOPIC, PARTITION, OFFSET)) and f"{carried[TOPIC]}{REPLAY_SUFFIX}" == record.topic
     original = original_headers(record.headers) if replayed else record.headers
+    edited = header_text(record.headers, REPLAY_EDITED) if replayed else None
     origin_topic = (carried[TOPIC] if replayed else None) or record.topic
     partition = (carried[PARTITION] if replayed else None) or str(record.partition)
     offset = (carried[OFFSET] if replayed else None) or str(record.offset)
@@ -103,6 +104,7 @@ def dead_letter(record: RawRecord, death: Death, *, topic: str) -> OutboundRecor
         TENANT: death.tenant,
         # Always written, so that a producer's header of this name is never taken for ours.
         REPLAY_COUNT: (header_text(record.headers, REPLAY_COUNT) or "") if replayed else "0",
+        REPLAY_EDITED: edited or "",
     }
     return OutboundRecord(topic=topic, key=record.key, value=record.value, headers=with_ours(original, ours))
 

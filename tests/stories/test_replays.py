@@ -1,5 +1,7 @@
 """P1, P2, P10: a dead letter goes back once, however often and by however many it is sent, and never in circles."""
 
+import json
+
 import anyio
 import pytest
 
@@ -8,8 +10,9 @@ from infra.kafka.reading import scan
 from infra.local.data import datasets
 from tests.stories.servers import Realm
 from topics.catalogue import DEAD_LETTERS, QUERIES, RESOLUTIONS, TopicSpec
-from workers import dead_letters
-from workers.dead_letters import MAX_REPLAYS, DeadLetter, Filter
+from topics.events import AnswerCompleted
+from workers import dead_letters, edits
+from workers.dead_letters import MAX_REPLAYS, DeadLetter, Filter, ReplayRefusedError
 from workers.demo.crew import crew
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(150)]
@@ -74,6 +77,56 @@ async def test_a_replay_that_is_sent_again_and_again_is_done_once(servers, world
         assert [(one.state, one.replays) for one in await world.letters(1, wanted)] == [("replayed", 0)]
         # Whoever else reads the input saw none of it.
         assert (await _counts(realm, QUERIES))[0] == before[0]
+
+
+async def test_an_edit_goes_back_once_and_says_what_was_changed(staffed, world_in):
+    """Killed between the record and its resolution; another edit; the same again; and a plain replay that finds it."""
+    async with world_in(staffed) as world:
+        tenant = world.tenant()
+        topic, key = staffed.catalogue.name(QUERIES), f"{tenant}/t".encode()
+        for one in ("q1", "q2"):
+            headers = (("ce_id", one.encode()), ("ce_type", b"query.asked"), ("ce_tenant", tenant.encode()))
+            await world.write(topic, key, json.dumps({"thread_id": one, "txet": "Hello there."}).encode(), headers)
+            world.asked[one] = tenant
+
+        async def letters() -> list[DeadLetter]:
+            """A record that was not understood has no tenant but in its headers."""
+            with anyio.fail_after(30):
+                while True:
+                    found = [one for one in await world.operations.load() if ("ce_tenant", tenant.encode()) in one.original_headers]
+                    if len(found) == 2:
+                        return sorted(found, key=lambda letter: int(letter.offset))
+
+        first, second = await letters()
+        values = {
+            one.id: edits.changed(one.record.value, sets=[("/text", "Hello there.")], removes=["/txet"]) for one in (first, second)
+        }
+        other = edits.changed(first.record.value, sets=[("/text", "Another word.")])
+
+        for letter in (first, second):
+            told = await world.operations.edit(letter, values[letter.id], reason="a typing error", dry_run=True)
+            assert {(one.op, one.path) for one in told.changes} == {("add", "/text"), ("remove", "/txet")}
+        assert {letter.state for letter in await letters()} == {"open"}
+
+        for letter in (first, second):  # killed behind the record
+            await world.producer.write(
+                dead_letters.edited_record(letter, values[letter.id], catalogue=staffed.catalogue, actor="killed")
+            )
+        with pytest.raises(ReplayRefusedError, match="had gone back before"):
+            await world.operations.edit(first, other, reason="a better idea")
+        await world.operations.edit(first, values[first.id], reason="a typing error")
+        with pytest.raises(ReplayRefusedError, match="is replayed"):
+            await world.operations.edit(first, values[first.id], reason="again")
+        assert (await world.operations.replay(Filter(ids=(second.id,)))).done == [second.id]
+
+        await world.until_ended("q1", "q2")
+        assert world.text_of("q1") == world.text_of("q2") != ""
+        found = await letters()
+        assert {letter.state for letter in found} == {"replayed"}
+        assert found[1].edit == told
+        assert found[0].edit == edits.edit_of(first.record.value, values[first.id])
+        answered = [one.payload.query_id for one in world.heard if isinstance(one.payload, AnswerCompleted)]
+        assert sorted(answered) == ["q1", "q2"], "of six records one each was done"
 
 
 async def test_a_record_that_fails_again_comes_back_counted_until_it_is_exhausted(staffed, world_in):

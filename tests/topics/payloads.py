@@ -46,5 +46,5 @@ def _field(annotation: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(texts, json_values, max_size=3)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return payloads(annotation)
-    known = {str: names, int: st.integers(0, 2**40), bool: st.booleans(), type(None): st.none()}
+    known = {str: names, int: st.integers(0, 2**40), bool: st.booleans(), type(None): st.none(), Any: json_values}
     return known.get(annotation, instants.map(lambda at: at.astimezone(UTC)))

@@ -18,10 +18,23 @@ from topics.catalogue import SPECS, Catalogue
 from topics.envelope import decode, encode
 from topics.records import Headers, OutboundRecord, RawRecord
 from workers import dead_letters
-from workers.dead_letters import MAX_REPLAYS, DeadLetter, Filter, ReplayRefusedError, replay_record, resolution, select, view
+from workers.dead_letters import (
+    MAX_REPLAYS,
+    DeadLetter,
+    Filter,
+    ReplayRefusedError,
+    edited_record,
+    replay_record,
+    resolution,
+    select,
+    view,
+    went_back_first,
+)
+from workers.edits import EditRefusedError, edit_of, sha256
 
 CATALOGUE = Catalogue()
 NOW = datetime(2025, 6, 1, 10, tzinfo=UTC)
+EDITED = b'{"thread_id":"t","text":"hello"}'
 QUESTION: Headers = (("ce_id", b"q1"), ("ce_type", b"query.asked"), ("ce_tenant", b"acme"))
 
 
@@ -59,6 +72,18 @@ async def letter_of(*records: RawRecord) -> DeadLetter:
 def resolved(letter: DeadLetter, action: Any = "replayed", *, now: datetime = NOW, reason: str = "mended") -> RawRecord:
     payload = resolution(letter, action=action, operator="ops", reason=reason, now=now)
     return arrived(encode(payload, catalogue=CATALOGUE, tenant="operators", source="s", now=now, ordinal="0"))
+
+
+def edited(letter: DeadLetter, value: bytes = EDITED, *, offset: int = 0, actor: str = "ops") -> RawRecord:
+    return arrived(edited_record(letter, value, catalogue=CATALOGUE, actor=actor), offset)
+
+
+async def first_of(*records: RawRecord) -> dict[str, RawRecord]:
+    async def read() -> AsyncIterator[RawRecord]:
+        for one in records:
+            yield one
+
+    return await went_back_first(read())
 
 
 def back(letter: DeadLetter) -> RawRecord:
@@ -221,3 +246,77 @@ async def test_records_of_others_on_the_topics_are_passed_over():
     forged = replace(died(record()), topic="dead-letters.resolutions")
     broken = RawRecord("dead-letters.resolutions", 0, 0, None, b"\xff")
     assert await letters(junk, forged, broken) == []
+
+
+async def test_an_edit_goes_back_by_the_same_rules_and_keeps_key_headers_and_origin():
+    letter = await letter_of(died(record()))
+    out, plain = (
+        edited_record(letter, EDITED, catalogue=CATALOGUE, actor="ops"),
+        replay_record(letter, catalogue=CATALOGUE, actor="ops"),
+    )
+    assert (out.topic, out.key, out.value) == (plain.topic, plain.key, EDITED)
+    assert out.headers[:-1] == plain.headers
+    assert header_text(out.headers, names.REPLAY_EDITED) == sha256(letter.record.value)
+    assert original_headers(out.headers) == QUESTION
+    assert decode(edited(letter), catalogue=CATALOGUE).payload.text == "hello"
+
+
+@pytest.mark.parametrize(
+    ("value", "code"), [(b"never JSON", "bad_json"), (b'{"text":"no thread"}', "bad_payload"), (b"", "empty_body")]
+)
+async def test_an_edit_that_would_die_at_once_is_refused(value: bytes, code: str):
+    letter = await letter_of(died(record()))
+    with pytest.raises(EditRefusedError) as caught:
+        edited(letter, value)
+    assert caught.value.reason_code == code
+
+
+async def test_an_edit_is_no_way_round_the_loop_guard_or_the_targets():
+    spent = await letter_of(with_header(died(record()), names.REPLAY_COUNT, str(MAX_REPLAYS).encode()))
+    foreign = await letter_of(with_header(died(record()), names.TOPIC, b"payments"))
+    for letter, code in ((spent, "exhausted"), (foreign, "not_allowed")):
+        with pytest.raises(ReplayRefusedError) as caught:
+            edited(letter)
+        assert caught.value.reason_code == code
+
+
+async def test_an_edited_and_an_unedited_replay_are_one_piece_of_work_and_the_first_on_the_topic_counts():
+    """P2: whoever sends what, at once or after a kill, the inbox knows one id."""
+    letter = await letter_of(died(record()))
+    mine, other, plain = (
+        edited(letter, offset=4),
+        edited(letter, b'{"thread_id":"t","text":"no"}', offset=3),
+        replace(back(letter), offset=7),
+    )
+    assert len({decode(one, catalogue=CATALOGUE).claim_id for one in (mine, other, plain)}) == 1
+    for order in permutations([mine, other, plain]):
+        assert await first_of(*order, record()) == {letter.replay_id: other}
+
+
+async def test_what_was_edited_is_kept_with_the_letter_whatever_resolution_is_read_last():
+    first = died(record())
+    letter = await letter_of(first)
+    edit = edit_of(letter.record.value, EDITED)
+    payload = resolution(letter, action="replayed", operator="ops", reason="a typing error", now=NOW, edit=edit)
+    told = arrived(encode(payload, catalogue=CATALOGUE, tenant="operators", source="s", now=NOW, ordinal="0"))
+    unaware = resolved(letter, now=NOW + timedelta(seconds=5))
+    for order in permutations([first, told, unaware]):
+        found = await letter_of(*order)
+        assert (found.state, found.edit) == ("replayed", edit)
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+async def test_an_edit_needs_a_reason(reason: str):
+    letter = await letter_of(died(record()))
+    with pytest.raises(ReplayRefusedError, match="an edit needs a reason"):
+        resolution(letter, action="replayed", operator="ops", reason=reason, now=NOW, edit=edit_of(letter.record.value, EDITED))
+
+
+async def test_an_edited_value_that_dies_again_is_shown_as_an_operator_s():
+    letter = await letter_of(died(record()))
+    again = await letter_of(died(edited(letter)))
+    assert (again.id, again.replays, again.record.value, again.is_edited) == (letter.id, 1, EDITED, True)
+    assert again.original_headers == QUESTION
+    assert not letter.is_edited
+    forged = await letter_of(died(record(headers=(*QUESTION, (names.REPLAY_EDITED, b"x")))))
+    assert not forged.is_edited, "a producer's header of that name is none of ours"

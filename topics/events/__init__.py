@@ -40,7 +40,7 @@ from topics.events.approvals import (
     Verdict,
 )
 from topics.events.articles import ArticlePublished, ArticleRetired
-from topics.events.dead_letters import DeadLetterResolved
+from topics.events.dead_letters import DeadLetterResolved, ValueChange, ValueEdit
 from topics.events.payload import Instant, Payload
 from topics.events.tickets import TicketClosed, TicketCommented, TicketErased, TicketOpened, TicketTriaged
 
@@ -85,5 +85,7 @@ __all__ = [
     "TicketOpened",
     "TicketTriaged",
     "TimerStep",
+    "ValueChange",
+    "ValueEdit",
     "Verdict",
 ]

@@ -1,7 +1,8 @@
-"""`sluice dead`: look into dead letters, send them back, or discard them."""
+"""`sluice dead`: look into dead letters, send them back as they are or edited, or discard them."""
 
 import getpass
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,11 +11,12 @@ from infra.settings import load_settings
 from topics.errors import RejectedError
 from workers import dead_letters
 from workers.cli import output
+from workers.cli.editing import edited_value, tell_edit
 from workers.cli.output import JsonOption
 from workers.dead_letters import DeadLetter, Filter, ReplayRefusedError, State
 from workers.operations import Operations
 
-app = typer.Typer(help="Look into dead letters, send them back, or discard them.", no_args_is_help=True)
+app = typer.Typer(help="Look into dead letters, send them back, as they are or edited, or discard them.", no_args_is_help=True)
 
 Ids = Annotated[list[str] | None, typer.Argument(help="Dead-letter ids; all that match the filters when left out.")]
 Reason = Annotated[str | None, typer.Option(help="Only this reason code.")]
@@ -56,10 +58,8 @@ def show(letter_id: Annotated[str, typer.Argument(help="The dead letter's id.")]
     """Show one dead letter: why, and what the record holds."""
 
     async def tell() -> None:
-        found = dead_letters.select(await _operations().load(), Filter((letter_id,)), states=dead_letters.STATES)
-        if not found:
-            raise RejectedError(f"no dead letter {letter_id}", code="unknown")
-        facts = _plain(found[0]) | _content(found[0])
+        letter = await _letter(_operations(), letter_id)
+        facts = _plain(letter) | _content(letter)
         if as_json:
             output.print_json(facts)
         else:
@@ -113,6 +113,39 @@ def discard(
     output.run(write, as_json=as_json)
 
 
+@app.command()
+def edit(
+    letter_id: Annotated[str, typer.Argument(help="The dead letter's id.")],
+    because: Annotated[str, typer.Option(help="Why it is changed; kept with your name and with what you changed.")] = "",
+    value_file: Annotated[Path | None, typer.Option(help="A file with the whole new value.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="/pointer=JSON, or /pointer=text where that is no JSON. May be repeated.")
+    ] = None,
+    remove: Annotated[list[str] | None, typer.Option(help="/pointer of a member to remove. May be repeated.")] = None,
+    editor: Annotated[str, typer.Option(envvar=["VISUAL", "EDITOR"], help="What opens the value when nothing else is given.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Send it back; otherwise only what would change is shown.")] = False,  # noqa: FBT002 -- a flag of the command line
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Change a dead letter's value and send it back, once. Without --yes it says what would change and writes nothing."""
+
+    async def change() -> None:
+        operations = _operations()
+        letter = await _letter(operations, letter_id)
+        value = await edited_value(letter.record.value, file=value_file, sets=set_ or (), removes=remove or (), editor=editor)
+        told = await operations.edit(letter, value, reason=because, dry_run=not yes)
+        tell_edit(letter_id, told, dry_run=not yes, as_json=as_json)
+
+    output.run(change, as_json=as_json)
+
+
+async def _letter(operations: Operations, letter_id: str) -> DeadLetter:
+    found = dead_letters.select(await operations.load(), Filter((letter_id,)), states=dead_letters.STATES)
+    if not found:
+        raise RejectedError(f"no dead letter {letter_id}", code="unknown")
+    return found[0]
+
+
 def _operations() -> Operations:
     return Operations(load_settings(), operator=getpass.getuser())
 
@@ -153,4 +186,5 @@ def _content(letter: DeadLetter) -> dict[str, Any]:
         return None if value is None else value.decode(errors="backslashreplace")
 
     headers = [[name, text(value)] for name, value in letter.original_headers]
-    return {"key": text(letter.record.key), "value": text(letter.record.value), "headers": headers}
+    edits = {"value_written_by_an_operator": letter.is_edited or None, "edit": letter.edit and letter.edit.model_dump()}
+    return {"key": text(letter.record.key), "value": text(letter.record.value), "headers": headers, **edits}

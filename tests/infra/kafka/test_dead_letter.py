@@ -86,6 +86,7 @@ def test_the_letter_says_where_the_record_was_and_why_it_died():
         names.LAST_FAILED_AT: "2000",
         names.TENANT: "acme",
         names.REPLAY_COUNT: "0",
+        names.REPLAY_EDITED: "",
         names.ORIGINAL_HEADERS: "4",
     }
 

@@ -105,6 +105,7 @@ WITH_KAFKA: list[tuple[str, ...]] = [
     ("dead", "show", "x"),
     ("dead", "replay", "x"),
     ("dead", "discard", "x", "--because", "old"),
+    ("dead", "edit", "x", "--because", "old", "--set", "/a=1"),
     ("ask", "acme", "hi"),
     QUESTION,
 ]
