@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from infra.kafka.connection import KafkaConnection, Mechanism
+from infra.models.routing import ModelName, ProviderEndpoint, TenantChoice
 from topics.errors import ConfigError
 
 ENDPOINTS_FILE: Final = "endpoints.json"
@@ -65,8 +66,13 @@ class Settings(BaseSettings):
 
     model_base_url: HttpUrl = "http://localhost:8000/v1"
     model_api_key: SecretStr = SecretStr("none")
-    model_name: str = "sluice-demo"
+    model_name: ModelName = "sluice-demo"
     model_timeout_s: float = Field(default=60.0, gt=0)
+    model_concurrency: int = Field(default=256, ge=1, le=10_000)  # model calls at once in a process, whatever makes them
+    providers: tuple[ProviderEndpoint, ...] = Field(default=(), description="in order; empty: the one of the three settings above")
+    tenant_models: dict[str, TenantChoice] = Field(default_factory=dict, description="tenant -> its model, its providers")
+    embedding_base_url: HttpUrl | None = None  # where it is not the model's; the same for its key
+    embedding_api_key: SecretStr | None = None
     embedding_model: str = "sluice-minilm"
     embedding_dimensions: int = Field(default=384, ge=2, le=8192)
 
@@ -127,6 +133,13 @@ class Settings(BaseSettings):
             password=self.kafka_password.get_secret_value() if self.kafka_password else None,
             idempotent=self.kafka_idempotent,
         )
+
+    def model_providers(self) -> tuple[ProviderEndpoint, ...]:
+        """The providers of chat models, in order."""
+        alone = ProviderEndpoint(
+            name="default", base_url=self.model_base_url, api_key=self.model_api_key, models={self.model_name: self.model_name}
+        )
+        return self.providers or (alone,)
 
     def toolset_of(self, tenant: str) -> str:
         """The name or dotted path of a tenant's toolset."""

@@ -3,10 +3,9 @@
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from langchain_core.language_models import BaseChatModel
-
 from infra.models.embeddings import ProviderEmbedder
-from infra.models.providers import chat_model
+from infra.models.gateway import GatewayChatModel, gateway_model
+from infra.models.metering import Meter, Unmetered
 from infra.settings import Settings
 
 
@@ -14,20 +13,31 @@ from infra.settings import Settings
 class Models:
     """What talks to providers."""
 
-    chat: BaseChatModel
+    chat: GatewayChatModel
     embedder: ProviderEmbedder
 
 
-def build_models(settings: Settings, *, stack: AsyncExitStack) -> Models:
-    """Make the clients; the stack closes them."""
-    api_key = settings.model_api_key.get_secret_value()
-    chat = chat_model(
-        base_url=settings.model_base_url, api_key=api_key, model=settings.model_name, timeout_s=settings.model_timeout_s
+def build_models(settings: Settings, *, stack: AsyncExitStack, meter: Meter | None = None) -> Models:
+    """Make the clients; the stack closes them.
+
+    Args:
+        meter: Limits and budgets; without one there are none.
+
+    Raises:
+        ConfigError: A tenant's choice that no provider can serve.
+    """
+    chat = gateway_model(
+        settings.model_providers(),
+        model=settings.model_name,
+        tenants=settings.tenant_models,
+        meter=meter or Unmetered(),
+        timeout_s=settings.model_timeout_s,
+        concurrency=settings.model_concurrency,
     )
     stack.push_async_callback(chat.aclose)
     embedder = ProviderEmbedder(
-        base_url=settings.model_base_url,
-        api_key=api_key,
+        base_url=settings.embedding_base_url or settings.model_base_url,
+        api_key=(settings.embedding_api_key or settings.model_api_key).get_secret_value(),
         model=settings.embedding_model,
         timeout_s=settings.model_timeout_s,
         dimensions=settings.embedding_dimensions,

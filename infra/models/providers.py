@@ -4,11 +4,14 @@ What the stock client lets through and this one does not: a stream that was cut 
 `choices` that are null or empty, refusals that arrive as deltas, tool calls without an index, usage counted as 0.
 """
 
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
+from functools import cache
 from typing import Any, Final, Self, cast
 
 import anyio
+import httpx
 import openai
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
@@ -153,8 +156,19 @@ def chat_model(
         stream_usage=True,
         use_responses_api=False,
         # The stock client shares one cached pool between event loops, and nobody may close it.
-        http_async_client=openai.DefaultAsyncHttpxClient(timeout=timeout_s),
+        http_async_client=http_client(timeout_s),
     )
+
+
+def http_client(timeout_s: float) -> openai.DefaultAsyncHttpxClient:
+    """A pool of connections for one provider."""
+    return openai.DefaultAsyncHttpxClient(timeout=timeout_s, verify=_tls())
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Read once: reading all certificates takes longer than a call."""
+    return httpx.create_ssl_context()
 
 
 class _Seen:

@@ -10,9 +10,12 @@ import pytest
 from langchain_core.callbacks import AsyncCallbackHandler
 from langchain_core.messages import AIMessageChunk, RemoveMessage
 from langchain_core.runnables import ConfigurableField
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
+from infra.models.gateway import gateway_model
+from infra.models.metering import Unmetered
 from infra.models.providers import ProviderChatModel, chat_model
+from infra.models.routing import ProviderEndpoint
 from tests.fakes.wire import Reply, Wire, json_reply, sse_reply, wire
 from topics.errors import OutageError, RateLimitedError, RejectedError, SluiceError, TimedOutError, UnavailableError
 
@@ -26,9 +29,14 @@ async def server() -> AsyncIterator[Wire]:
         yield server
 
 
-@pytest.fixture
-async def model(server: Wire) -> AsyncIterator[ProviderChatModel]:
+@pytest.fixture(params=["provider", "gateway"])
+async def model(request: pytest.FixtureRequest, server: Wire) -> AsyncIterator[ProviderChatModel]:
+    """A provider, and the gateway over it alone: who uses it must not see a difference."""
     model = chat_model(base_url=server.url, api_key="key", model="m", timeout_s=5)
+    if request.param == "gateway":
+        endpoint = ProviderEndpoint(name="p", base_url=server.url, api_key=SecretStr("key"), models={"m": "m"})
+        await model.aclose()
+        model = gateway_model([endpoint], model="m", tenants={}, meter=Unmetered(), timeout_s=5, concurrency=8)
     yield model
     await model.aclose()
 
@@ -213,6 +221,7 @@ async def test_a_call_that_is_cancelled_closes_the_connection_and_stays_cancelle
             await anyio.sleep(0.001)
 
 
+@pytest.mark.parametrize("model", ["provider"], indirect=True)
 async def test_the_model_name_can_be_chosen_at_call_time(server: Wire, model: ProviderChatModel) -> None:
     server.answer(json_reply(completion()))
     chosen = model.configurable_fields(model_name=ConfigurableField(id="model"))

@@ -1,0 +1,141 @@
+"""One provider as the gateway sees it: its client, its breaker, and what became of the calls that went through."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+import anyio
+import structlog
+from langchain_core.messages import HumanMessage
+
+from infra.models.breaker import Breaker, Ticket
+from infra.models.providers import ProviderChatModel
+from topics.errors import OutageError, RateLimitedError, RejectedError, RetryableError, SluiceError
+
+PROVIDER_OUT: Final = "provider_out"
+TRIAL_WITHIN_S: Final = 5.0
+TRIAL_TOKENS: Final = 16
+LONGEST_REST_S: Final = 60.0
+REST_S: Final = 5.0
+
+Result = Literal["answered", "rejected", "limited", "failed", "given_up"]
+
+_log: Any = structlog.get_logger("sluice.models")
+
+
+class Monotonic(Protocol):
+    """Where the time comes from."""
+
+    def monotonic_s(self) -> float:
+        """Seconds that never go back."""
+        ...
+
+
+@dataclass(slots=True)
+class Door:
+    """A provider. `trial_model` is its own name of the model that trials ask; `calls` counts results.
+
+    A trial is a call of ours with a fixed text, and no record's own: a record that makes any provider fail would otherwise
+    keep a sound provider out, and with it everybody, and would itself never spend an attempt.
+    """
+
+    name: str
+    model: ProviderChatModel
+    trial_model: str
+    clock: Monotonic
+    breaker: Breaker = field(default_factory=Breaker)
+    calls: Counter[Result] = field(default_factory=Counter[Result])
+    reason_code: str = PROVIDER_OUT
+    _rests_until_s: float = float("-inf")
+
+    @property
+    def is_out(self) -> bool:
+        """Whether its breaker lets no call through."""
+        return self.breaker.state(self.clock.monotonic_s()) != "closed"
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it limited our rate a moment ago, so that another provider is the better choice."""
+        return self.clock.monotonic_s() < self._rests_until_s
+
+    def hope_s(self) -> float:
+        """Seconds until its breaker may let something through; at least one."""
+        return max(1.0, self.breaker.opens_in_s(self.clock.monotonic_s()))
+
+    async def enter(self) -> Ticket:
+        """Leave to make one call, after a trial where one is due.
+
+        Raises:
+            OutageError: The provider is out. No record's call was made.
+        """
+        ticket = self.breaker.ask(self.clock.monotonic_s())
+        if ticket is not None and ticket.is_trial:
+            await self._try(ticket)
+            ticket = self.breaker.ask(self.clock.monotonic_s())
+        if ticket is None:
+            raise OutageError(f"the provider {self.name} is out: {self.breaker.why}", code=self.reason_code)
+        return ticket
+
+    def leave(self, ticket: Ticket, error: BaseException | None) -> None:
+        """Tell how the call ended, in its own words: anything but an error of ours tells nothing about the provider."""
+        match error:
+            case None:
+                self._succeeded(ticket, "answered")
+            case RejectedError():
+                self._succeeded(ticket, "rejected")
+            case RateLimitedError():
+                self._rest(error.retry_after_s)
+                self._given_up(ticket, "limited")
+            case OutageError() | RetryableError():
+                self._failed(ticket, error)
+            case _:
+                self._given_up(ticket, "given_up")
+
+    def back_out(self, ticket: Ticket) -> None:
+        """The call was not made."""
+        self.breaker.given_up(ticket)
+
+    async def _try(self, ticket: Ticket) -> None:
+        error: BaseException | None = TimeoutError()
+        try:
+            error = await self._trial_error()
+        finally:
+            # An answer of any kind, even no, comes from a provider that is there.
+            if error is None or isinstance(error, RejectedError | RateLimitedError):
+                self.breaker.succeeded(ticket)
+                _log.info("provider_back", provider=self.name)
+            elif isinstance(error, SluiceError):
+                self._failed(ticket, error)
+            else:
+                self.breaker.given_up(ticket)
+
+    async def _trial_error(self) -> SluiceError | None:
+        # Not `ainvoke`: a trial belongs to no query, and its tokens must not reach a query's callbacks.
+        ask = self.model._agenerate  # noqa: SLF001 -- as above  # pyright: ignore[reportPrivateUsage] -- as above
+        try:
+            with anyio.move_on_after(TRIAL_WITHIN_S) as within:
+                await ask([HumanMessage("Say yes.")], model=self.trial_model, max_completion_tokens=TRIAL_TOKENS)
+        except SluiceError as error:
+            return error
+        return OutageError("a trial was not answered in time") if within.cancelled_caught else None
+
+    def _succeeded(self, ticket: Ticket, result: Result) -> None:
+        self.calls[result] += 1
+        self.breaker.succeeded(ticket)
+
+    def _given_up(self, ticket: Ticket, result: Result) -> None:
+        self.calls[result] += 1
+        self.breaker.given_up(ticket)
+
+    def _failed(self, ticket: Ticket, error: SluiceError) -> None:
+        if not ticket.is_trial:
+            self.calls["failed"] += 1
+        was_out, is_outage = self.is_out, isinstance(error, OutageError)
+        self.breaker.failed(ticket, self.clock.monotonic_s(), why=str(error), for_everybody=is_outage)
+        if self.is_out and not was_out:
+            self.reason_code = error.reason_code if is_outage else PROVIDER_OUT
+            _log.error("provider_out", provider=self.name, why=str(error))
+
+    def _rest(self, named_s: float | None) -> None:
+        rest_s = min(REST_S if named_s is None else named_s, LONGEST_REST_S)
+        self._rests_until_s = self.clock.monotonic_s() + rest_s
