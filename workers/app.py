@@ -19,6 +19,7 @@ from flows.retrieval import FusionPolicy, HybridRetriever
 from flows.triage import build_triage
 from infra.clock import SystemClock
 from infra.collector import calm_collector
+from infra.feedback_traces import FeedbackSpans
 from infra.foreign_tracing import VARIABLES, check_foreign_tracing, refuse_foreign_tracing
 from infra.http_service import HttpToolService, open_client
 from infra.identity.signatures import JwsVerifier
@@ -36,6 +37,7 @@ from infra.redis.chain import RedisAuditChain
 from infra.redis.checkpointer import HardenedRedisSaver
 from infra.redis.client import check_server, connect
 from infra.redis.effects import RedisEffectLedger
+from infra.redis.feedback import RedisFeedback
 from infra.redis.held import RedisHeldQueries
 from infra.redis.inbox import RedisInbox
 from infra.redis.keys import Keys
@@ -43,7 +45,7 @@ from infra.redis.leases import RedisLeases
 from infra.redis.positions import RedisPositionMemory
 from infra.redis.search import RedisArticleIndex
 from infra.settings import Settings, read_inherited
-from topics.catalogue import ARTICLES, DEAD_LETTERS, DECISIONS, QUERIES, TICKETS, TIMERS, Catalogue
+from topics.catalogue import ARTICLES, DEAD_LETTERS, DECISIONS, FEEDBACK, QUERIES, TICKETS, TIMERS, Catalogue
 from topics.envelope import encode
 from topics.errors import ConfigError
 from topics.events import ApprovalDue
@@ -52,6 +54,7 @@ from workers.audit import audit_chain
 from workers.audited import audited
 from workers.conversation import Conversation
 from workers.endpoints import serve_endpoints
+from workers.feedback import handle_feedback, with_traces
 from workers.ingestion import handle_article, handle_tickets
 from workers.models import build_models
 from workers.policy import load_policy
@@ -59,7 +62,7 @@ from workers.query import handle_query, hear_query
 from workers.scheduler import Scheduler
 from workers.toolsets import load_toolset
 
-WORKERS: Final = ("ingestion", "query", "approvals")
+WORKERS: Final = ("ingestion", "query", "approvals", "feedback")
 CLAIM_RETENTION_S: Final = 45 * 86_400  # longer than any topic, dead letters included, keeps a record
 
 _log: Any = structlog.get_logger("sluice.app")
@@ -70,16 +73,18 @@ def topology(parts: "Parts") -> dict[str, tuple[Route, ...]]:
     settings = parts.settings
     tickets = partial(handle_tickets, triage=parts.triage)
     articles = partial(handle_article, embedder=parts.embedder, index=parts.index)
-    queries = partial(handle_query, conversation=parts.conversation, call_offs=parts.call_offs)
+    queries = with_traces(partial(handle_query, conversation=parts.conversation, call_offs=parts.call_offs), book=parts.feedback)
     heard = partial(hear_query, call_offs=parts.call_offs)
     asking = {"registry": parts.approvals, "conversation": parts.conversation, "clock": SystemClock()}
     decisions = partial(handle_decision, agent=parts.agent, verifier=parts.verifier, **asking)
     moments = partial(handle_due, **asking)
     chained = partial(audited, chain=parts.chain)
+    feedback = partial(handle_feedback, book=parts.feedback, traces=FeedbackSpans())
     return {
         "ingestion": (Route(TICKETS, batch_handler=tickets, batch_size=settings.batch_size), Route(ARTICLES, articles)),
         "query": (Route(QUERIES, chained(queries), on_arrival=heard),),
         "approvals": (Route(DECISIONS, chained(decisions)), Route(TIMERS, chained(moments))),
+        "feedback": (Route(FEEDBACK, feedback),),
     }
 
 
@@ -94,6 +99,7 @@ class Parts:
     chain: RedisAuditChain
     conversation: Conversation
     call_offs: CallOffs
+    feedback: RedisFeedback
     triage: Any
     embedder: ProviderEmbedder
     index: RedisArticleIndex
@@ -193,6 +199,7 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
                 RedisHeldQueries(redis, keys=keys),
             ),
             call_offs=call_offs,
+            feedback=RedisFeedback(redis, keys=keys),
             triage=build_triage(models.chat, max_concurrency=settings.triage_concurrency),
             embedder=models.embedder,
             index=index,
