@@ -135,7 +135,7 @@ DEAD_LETTERS: Final = TopicSpec(
     description="Records that could not be done: original key, value and headers, plus why.",
     key_field=None,
     payloads=(),
-    writers=("ingestion", "query", "approvals"),
+    writers=("ingestion", "query", "approvals", "feedback"),
     retention_ms=30 * DAY_MS,
 )
 RESOLUTIONS: Final = TopicSpec(

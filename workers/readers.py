@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from topics.catalogue import ARTICLES, DECISIONS, QUERIES, TICKETS, TIMERS, TopicSpec
+from topics.catalogue import ARTICLES, DECISIONS, FEEDBACK, QUERIES, TICKETS, TIMERS, TopicSpec
 
 READERS: Final[dict[str, tuple[TopicSpec, ...]]] = {
     "ingestion": (TICKETS, ARTICLES),
     "query": (QUERIES,),
     "approvals": (DECISIONS, TIMERS),
+    "feedback": (FEEDBACK,),
 }
