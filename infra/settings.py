@@ -14,6 +14,8 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from infra.kafka.connection import KafkaConnection, Mechanism
+from infra.models.metering import Budget, Price
+from infra.models.pacing import ProviderLimit
 from infra.models.routing import ModelName, ProviderEndpoint, TenantChoice
 from topics.errors import ConfigError
 
@@ -70,9 +72,16 @@ class Settings(BaseSettings):
     model_timeout_s: float = Field(default=60.0, gt=0)
     model_concurrency: int = Field(default=256, ge=1, le=10_000)  # model calls at once in a process, whatever makes them
     providers: tuple[ProviderEndpoint, ...] = Field(default=(), description="in order; empty: the one of the three settings above")
+    breaker_open_s: float = Field(
+        default=5.0, gt=0
+    )  # until the first trial of a provider that is out; later ones take up to six times it
     tenant_models: dict[str, TenantChoice] = Field(default_factory=dict, description="tenant -> its model, its providers")
     embedding_base_url: HttpUrl | None = None  # where it is not the model's; the same for its key
     embedding_api_key: SecretStr | None = None
+    provider_limits: dict[str, ProviderLimit] = Field(default_factory=dict, description="provider, or *, -> what it allows")
+    limit_processes: int = Field(default=4, ge=1, le=10_000)  # that share a limit; while Redis is out each keeps to its part
+    tenant_budgets: dict[str, Budget] = Field(default_factory=dict, description="tenant, or * for each other, -> its day")
+    model_prices: dict[str, Price] = Field(default_factory=dict, description="the provider's name of a model -> what it costs")
     embedding_model: str = "sluice-minilm"
     embedding_dimensions: int = Field(default=384, ge=2, le=8192)
 
@@ -86,6 +95,12 @@ class Settings(BaseSettings):
     http_host: str = Field(default="127.0.0.1", min_length=1)  # 0.0.0.0 where a probe or Prometheus comes from elsewhere
     stall_s: float = Field(default=60.0, ge=1)  # for so long may work wait that could move, before the process is not alive
 
+    otlp_endpoint: HttpUrl | None = None  # where spans go, by OTLP over HTTP, the path included; without one there is no tracing
+    otlp_headers: SecretStr | None = None  # name=value, several with commas between them
+    trace_ratio: float = Field(default=1.0, ge=0, le=1)  # of the traces that begin here; one that was begun keeps its own word
+    trace_content: bool = False  # whether spans hold prompts, answers and arguments, redacted
+    redactor: str = ""  # `package.module:function`, text to text: what a tenant's data needs beyond the patterns that are built in
+
     slots: int = Field(default=200, ge=1, le=10_000)
     ingestion_slots: int = Field(default=6, ge=1, le=10_000)  # a batch of tickets, or one article, each
     batch_size: int = Field(default=32, ge=1, le=1000)
@@ -98,12 +113,6 @@ class Settings(BaseSettings):
     revoke_drain_s: float = Field(default=20.0, ge=0)
     lease_s: float = Field(default=12.0, ge=1)
     min_similarity: float = Field(default=0.40, ge=0, le=1)
-    otlp_endpoint: HttpUrl | None = None  # where spans go, by OTLP over HTTP, the path included; without one there is no tracing
-    otlp_headers: SecretStr | None = None  # name=value, several with commas between them
-    trace_ratio: float = Field(default=1.0, ge=0, le=1)  # of the traces that begin here; one that was begun keeps its own word
-    trace_content: bool = False  # whether spans hold prompts, answers and arguments, redacted
-    redactor: str = ""  # `package.module:function`, text to text: what a tenant's data needs beyond the patterns that are built in
-
     delta_interval_s: float = Field(default=0.05, ge=0)
     link_hosts: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="tenant, or *, -> hosts answers may link to")
 
@@ -177,6 +186,11 @@ class _Endpoints(PydanticBaseSettingsSource):
         return cast("dict[str, Any]", found)
 
 
+def read_inherited(names: Iterable[str]) -> dict[str, str]:
+    """What the environment says to other people's libraries, as far as it says anything."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}  # noqa: TID251 -- the one reader
+
+
 def load_settings(**overrides: Any) -> Settings:
     """Read the settings.
 
@@ -196,9 +210,4 @@ def load_settings(**overrides: Any) -> Settings:
 def _problem(error: Any) -> str:
     field, *inside = error["loc"]
     where = f" ({'.'.join(map(str, inside))})" if inside else ""
-def read_inherited(names: Iterable[str]) -> dict[str, str]:
-    """What the environment says to other people's libraries, as far as it says anything."""
-    return {name: os.environ[name] for name in names if os.environ.get(name)}  # noqa: TID251 -- the one reader
-
-
     return f"SLUICE_{field.upper()}{where}: {error['msg'].removeprefix('Value error, ')}"

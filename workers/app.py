@@ -56,6 +56,7 @@ from workers.conversation import Conversation
 from workers.endpoints import serve_endpoints
 from workers.feedback import handle_feedback, with_traces
 from workers.ingestion import handle_article, handle_tickets
+from workers.metering import build_budgets, build_meter
 from workers.models import build_models
 from workers.policy import load_policy
 from workers.query import handle_query, hear_query
@@ -120,8 +121,8 @@ async def run_workers(settings: Settings, names: Sequence[str]) -> None:
     unknown = sorted(set(names) - set(WORKERS))
     if unknown:
         raise ConfigError(f"no worker {', '.join(unknown)}; there are: {', '.join(WORKERS)}")
-    async with build_parts(settings) as parts:
     refuse_foreign_tracing(read_inherited(VARIABLES))  # before anything is connected, and again when all code is loaded
+    async with build_parts(settings) as parts:
         if set(names) & {"query", "approvals"}:
             await parts.chain.prepare()
         runtimes = [_runtime(parts, name, topology(parts)[name]) for name in names]
@@ -150,8 +151,8 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
     """
     for name in {settings.toolset, *settings.toolsets.values()}:
         load_toolset(name)
-    keys, clock = Keys(settings.redis_prefix), SystemClock()
     traced_elsewhere = check_foreign_tracing(load_redactor(settings.redactor))
+    keys, clock = Keys(settings.redis_prefix), SystemClock()
     loaded = load_policy(settings)
     async with AsyncExitStack() as stack:
         redis = connect(settings.redis_url, timeout_s=10.0, max_connections=settings.redis_connections)
@@ -160,7 +161,8 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             _log.warning("redis_setting", why=warning)
         index = RedisArticleIndex(redis, keys, dimensions=settings.embedding_dimensions)
         await index.prepare()
-        models = build_models(settings, stack=stack)
+        budgets = build_budgets(settings, redis=redis, keys=keys)
+        models = build_models(settings, stack=stack, meter=build_meter(settings, redis=redis, keys=keys, budgets=budgets))
         http = await stack.enter_async_context(open_client())
         ledger = RedisEffectLedger(redis, keys=keys)
         call_offs = CallOffs()
@@ -182,10 +184,10 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
         approvals = RedisApprovalRegistry(redis, keys=keys)
         await approvals.prepare()
         broker = await stack.enter_async_context(event_broker(settings.kafka(), client_id=settings.group_prefix))
-        for warning in loaded.warnings:
-            _log.warning("policy", why=warning)  # after the checks: a start that fails says one sentence
         if traced_elsewhere:
             _log.warning("foreign_tracing", why=traced_elsewhere)
+        for warning in loaded.warnings:
+            _log.warning("policy", why=warning)  # after the checks: a start that fails says one sentence
         yield Parts(
             settings=settings,
             agent=agent,

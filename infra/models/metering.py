@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from anyio import move_on_after
+from pydantic import BaseModel, ConfigDict, Field
 
 GIVE_BACK_WITHIN_S: Final = 2.0
 
@@ -24,6 +25,33 @@ class Usage:
 
     input_tokens: int
     output_tokens: int
+
+
+class Budget(BaseModel):
+    """What a tenant may use in a (UTC) day; None: as much as it likes. The shapes of this and the next are those of the settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tokens: int | None = Field(default=None, ge=0)
+    usd_cents: int | None = Field(default=None, ge=0)
+    runs: int | None = Field(default=None, ge=0)
+
+
+class Price(BaseModel):
+    """US cents for a million tokens, which is the same number of millionths of a cent for one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input_usd_cents: float = Field(ge=0)
+    output_usd_cents: float = Field(ge=0)
+
+    def microcents(self, usage: Usage) -> int:
+        """What a call cost."""
+        return round(usage.input_tokens * self.input_usd_cents + usage.output_tokens * self.output_usd_cents)
+
+    def most_microcents(self, tokens: int) -> int:
+        """What a call of so many tokens costs at most."""
+        return round(tokens * max(self.input_usd_cents, self.output_usd_cents))
 
 
 class Meter(Protocol):

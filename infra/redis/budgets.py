@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol, cast
 
-from pydantic import BaseModel, ConfigDict, Field
 from redis.asyncio import Redis
 
-from infra.models.metering import Call, Usage
+from infra.models.metering import Budget, Call, Price, Usage
 from infra.redis.client import Script, outages
 from infra.redis.keys import Keys
 from topics.errors import BudgetExceededError
@@ -49,33 +48,6 @@ redis.call('SADD', KEYS[1], ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 1
 """
-
-
-class Budget(BaseModel):
-    """What a tenant may use in a day; None: as much as it likes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    tokens: int | None = Field(default=None, ge=0)
-    usd_cents: int | None = Field(default=None, ge=0)
-    runs: int | None = Field(default=None, ge=0)
-
-
-class Price(BaseModel):
-    """US cents for a million tokens, which is the same number of millionths of a cent for one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    input_usd_cents: float = Field(ge=0)
-    output_usd_cents: float = Field(ge=0)
-
-    def microcents(self, usage: Usage) -> int:
-        """What a call cost."""
-        return round(usage.input_tokens * self.input_usd_cents + usage.output_tokens * self.output_usd_cents)
-
-    def most_microcents(self, tokens: int) -> int:
-        """What a call of so many tokens costs at most."""
-        return round(tokens * max(self.input_usd_cents, self.output_usd_cents))
 
 
 @dataclass(frozen=True, slots=True)

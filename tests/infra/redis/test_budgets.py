@@ -7,8 +7,8 @@ import pytest
 from redis.asyncio import Redis
 
 from infra.local.ports import free_port
-from infra.models.metering import BudgetThenLimit, Call, Unmetered, Usage
-from infra.redis.budgets import Budget, Price, RedisBudgets, Spent
+from infra.models.metering import Budget, BudgetThenLimit, Call, Price, Unmetered, Usage
+from infra.redis.budgets import RedisBudgets, Spent
 from infra.redis.client import connect
 from infra.redis.keys import Keys
 from tests.fakes.clock import FakeClock

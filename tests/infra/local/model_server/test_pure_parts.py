@@ -95,6 +95,19 @@ def test_a_limiter_never_admits_more_than_the_rate_and_the_burst(gaps, burst):
         assert len(within) <= 10 + burst
 
 
+@given(st.lists(st.floats(0, 3), max_size=60), st.integers(1, 5))
+def test_a_sliding_window_never_holds_more_than_the_limit_and_is_used_up_at_once(gaps, most):
+    limiter = Limiter(Limit(requests_per_window=most, window_s=10))
+    now_s, admitted = 1000.0, []
+    for gap in gaps:
+        now_s += gap
+        within = [at for at in admitted if now_s - 10 < at]
+        wait_s = limiter.wait_s(now_s)
+        assert (wait_s == 0) == (len(within) < most)
+        if not wait_s:
+            admitted.append(now_s)
+
+
 def test_tokens_are_due_evenly_after_the_first():
     pace = Pace(first_token_ms=500, tokens_per_s=10)
     assert [pace.due_s(token) for token in (0, 1, 5)] == [0.5, 0.6, 1.0]
