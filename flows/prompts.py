@@ -1,5 +1,6 @@
 """What models are told, and the fixed sentences that people read."""
 
+from collections.abc import Sequence
 from typing import Final
 
 AGENT_RULES: Final = """You answer a customer's question, or carry out an order, for a support team.
@@ -30,7 +31,12 @@ UNANSWERABLE: Final = "I could not find anything about this in the help articles
 NO_ANSWER: Final = "(No answer was given.)"
 
 
-def system_prompt(instructions: str, *, summary: str = "") -> str:
-    """The rules, below them what the tenant's toolset adds, and the summary, which no text in it can leave."""
+OTHER_TOOLS: Final = """These tools exist too. Call one by its name when you need it; if its arguments do not fit, you are shown
+which do: {names}."""
+
+
+def system_prompt(instructions: str, *, summary: str = "", others: Sequence[str] = ()) -> str:
+    """The rules, what the tenant's toolset adds, the names of tools that are not shown, and the summary, which no text leaves."""
+    named = OTHER_TOOLS.format(names=", ".join(others)) if others else ""
     shown = SUMMARY_FRAME.format(summary=summary.replace("<", "\\u003c")) if summary else ""
-    return "\n\n".join(part for part in (AGENT_RULES, instructions.strip(), shown) if part)
+    return "\n\n".join(part for part in (AGENT_RULES, instructions.strip(), named, shown) if part)

@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 
 from flows import answer_filter, history, prompts
-from flows.agent import decided, folding, search, written
+from flows.agent import decided, folding, router, search, written
 from flows.agent.parts import AgentParts
 from flows.agent.state import AgentState, OutcomeRecord, RunContext
 from flows.agent.tools import Tool, Toolset
@@ -39,6 +39,11 @@ class Prompt(NamedTuple):
     toolset: Toolset
     summary: str
 
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools to bind: all, or those that fit best where there are many."""
+        return router.shown_tools(self.toolset.tools, self.messages, pinned=self.toolset.pinned)
+
     def fitting(self, budget_tokens: int) -> list[AnyMessage]:
         """The system prompt, and behind it the newest exchanges that fit.
 
@@ -47,7 +52,9 @@ class Prompt(NamedTuple):
         """
         fitting = history.fit_history(self.messages, budget_tokens)
         history.check_history(fitting)
-        system = SystemMessage(prompts.system_prompt(self.toolset.instructions, summary=self.summary))
+        names = {tool.name for tool in self.tools}
+        others = [tool.name for tool in self.toolset.tools if tool.name not in names]
+        system = SystemMessage(prompts.system_prompt(self.toolset.instructions, summary=self.summary, others=others))
         return [system, *(written.sendable_message(one) if isinstance(one, AIMessage) else one for one in fitting)]
 
 
@@ -112,7 +119,7 @@ class ModelTurn:
         return await self._call(prompt, config, shown=shown, budget_tokens=budget_tokens // 2)
 
     async def _call(self, prompt: Prompt, config: RunnableConfig, *, shown: Shown, budget_tokens: int) -> AIMessage:
-        model = self.parts.model.bind_tools([_schema(tool) for tool in prompt.toolset.tools])
+        model = self.parts.model.bind_tools([_schema(tool) for tool in prompt.tools])
         chunks: list[AIMessageChunk] = []
         async for chunk in answer_filter.shown_chunks(
             cast("AsyncIterator[AIMessageChunk]", model.astream(prompt.fitting(budget_tokens), config)), links=shown.links

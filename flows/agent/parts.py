@@ -1,8 +1,9 @@
 """What the graph's nodes are made of."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
 
 from flows.agent import search
@@ -44,6 +45,7 @@ class AgentParts:
     limits: AgentLimits = field(default_factory=AgentLimits)
     call_offs: CallOffs = field(default_factory=CallOffs)
     link_hosts_for: Callable[[str], Collection[str]] = lambda _tenant: ()
+    callbacks: Sequence[BaseCallbackHandler] = ()
 
     def toolset(self, tenant: str) -> Toolset:
         """The tenant's tools, and the search beside them.
@@ -54,7 +56,7 @@ class AgentParts:
         own = self.toolset_for(tenant)
         if search.TOOL.name in own.by_name:
             raise ConfigError(f"toolset {own.name}: rename its tool {search.TOOL.name}, the name is built in")
-        return Toolset(own.name, own.instructions, (search.TOOL, *own.tools))
+        return Toolset(own.name, own.instructions, (search.TOOL, *own.tools), own.pinned)
 
     def tool(self, tenant: str, name: str) -> Tool | None:
         """One of the tenant's tools."""

@@ -75,11 +75,16 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Toolset:
-    """The tools of a domain, and what the model is told before it uses them."""
+    """The tools of a domain, and what the model is told before it uses them.
+
+    `pinned` names tools that a conversation begins with: where there are too many tools to show, these are among them until one
+    of them has been called.
+    """
 
     name: str
     instructions: str
     tools: tuple[Tool, ...]
+    pinned: tuple[str, ...] = ()
     by_name: dict[str, Tool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +92,8 @@ class Toolset:
         by_name = {tool.name: tool for tool in self.tools}
         if len(by_name) != len(self.tools):
             raise ValueError(f"toolset {self.name}: two tools share a name")
+        if unknown := set(self.pinned) - set(by_name):
+            raise ValueError(f"toolset {self.name}: pinned, and not among its tools: {', '.join(sorted(unknown))}")
         object.__setattr__(self, "by_name", by_name)
 
 

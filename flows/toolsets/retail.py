@@ -237,6 +237,7 @@ toolset: Final = Toolset(
         return_delivered_order_items,
         exchange_delivered_order_items,
     ),
+    pinned=("find_user_id_by_email", "find_user_id_by_name_zip"),
 )
 
 
