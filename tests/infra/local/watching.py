@@ -36,11 +36,15 @@ def eventually(condition: Callable[[], bool], *, timeout_s: float = 15.0) -> boo
     return True
 
 
+# What a shell starts in the background ignores SIGINT, and so would its children.
+AS_ON_A_TERMINAL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 @contextmanager
 def parent(code: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """A Python process of its own, and the numbers it printed on its first line. Killed at the end, if it still runs."""
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", AS_ON_A_TERMINAL + code, *arguments],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         text=True,
