@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "approvals": Place("workers.cli.approvals", "app", "See what waits for a person, and decide."),
     "audit": Place("workers.cli.audit", "app", "Prove what became of every decision, and export it."),
     "dead": Place("workers.cli.dead", "app", "Look into dead letters, send them back, as they are or edited, or discard them."),
+    "threads": Place("workers.cli.threads", "app", "See how a conversation stands, and what people said of it."),
     "eval": Place("workers.cli.evaluation", "app", "Run a dataset through the agent, score it, and compare two runs."),
     "offsets": Place("workers.cli.offsets", "app", "See where the consumer groups stand, and set where they go on."),
     "doctor": Place("workers.cli.doctor", "doctor", "Check settings, Kafka, topics, Redis, the model and the toolsets."),
