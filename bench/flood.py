@@ -1,6 +1,7 @@
 """From a decision to the tool that it lets run, alone and while tickets flood ingestion: people must not wait behind machines.
 
-Ingestion is a process of its own, as it is in production; it shares the broker, Redis, the model and the processors.
+Ingestion is a process of its own with a lower priority, as it is in production where they share a machine; here it shares the
+broker, Redis, the model and two processors with everybody.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ TICKETS: Final = 50_000
 DECIDED: Final = 200
 QUICK_TICKETS: Final = 20_000
 QUICK_DECIDED: Final = 60
+INGESTION_NICE: Final = 10
 QUERY: Final = "query-and-approvals"
 INGESTION: Final = "ingestion"
 
@@ -50,7 +52,7 @@ async def run(broker: BrokerKind, *, quick: bool = False) -> dict[str, Any]:
 
 async def _start(members: Crew) -> None:
     await members.start(QUERY, ["query", "approvals"])
-    await members.start(INGESTION, ["ingestion"])
+    await members.start(INGESTION, ["ingestion"], nice=INGESTION_NICE)
     await rig.until_assigned(members, [QUERY], partitions=2 * DECISIONS.partitions)
 
 

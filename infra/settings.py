@@ -103,6 +103,7 @@ class Settings(BaseSettings):
 
     slots: int = Field(default=200, ge=1, le=10_000)
     ingestion_slots: int = Field(default=6, ge=1, le=10_000)  # a batch of tickets, or one article, each
+    nice: int = Field(default=0, ge=0, le=19)  # of the process: by how much it gives way to others on its machine
     batch_size: int = Field(default=32, ge=1, le=1000)
     triage_concurrency: int = Field(default=8, ge=1, le=1000)
     max_buffered_records: int = Field(default=512, ge=1)  # as the next: of one partition

@@ -1,5 +1,6 @@
 """`sluice worker`: the process that runs where Kafka and Redis are. It loads nothing that can sign a decision."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +15,15 @@ from workers.cli import output
 
 def worker(
     names: Annotated[list[str] | None, typer.Argument(help=f"Which of {', '.join(WORKERS)}; all when left out.")] = None,
+    nice: Annotated[int | None, typer.Option(min=0, max=19, help="Give way to other processes by so much (SLUICE_NICE).")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="The data folder of a running `sluice up`.")] = None,
 ) -> None:
     """Run workers in this process. SIGTERM drains, a second one stops at once."""
 
     async def work() -> None:
-        settings = load_settings(**({"data_dir": data_dir} if data_dir else {}))
+        given = {"data_dir": data_dir, "nice": nice}
+        settings = load_settings(**{name: value for name, value in given.items() if value is not None})
+        os.nice(settings.nice)
         configure_logging(settings.log_level, redactor=load_redactor(settings.redactor))
         await run_workers(settings, names or WORKERS)
 

@@ -17,9 +17,9 @@ class Crew:
     data_dir: Path
     _members: dict[str, Server] = field(default_factory=dict[str, Server])
 
-    async def start(self, name: str, workers: Sequence[str] = WORKERS) -> None:
-        """Start a worker process; its log is `logs/NAME.log`."""
-        command = [sys.executable, "-m", "workers", "worker", "--data-dir", str(self.data_dir), *workers]
+    async def start(self, name: str, workers: Sequence[str] = WORKERS, *, nice: int = 0) -> None:
+        """Start a worker process, which gives way to others by `nice`; its log is `logs/NAME.log`."""
+        command = [sys.executable, "-m", "workers", "worker", "--data-dir", str(self.data_dir), "--nice", str(nice), *workers]
         member = Server(ServerSpec(name=name, command=command, log_path=self.data_dir / "logs" / f"{name}.log", stop_grace_s=40.0))
         self._members[name] = member
         await member.start()
