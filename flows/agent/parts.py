@@ -23,7 +23,7 @@ class AgentLimits:
     """
 
     max_model_calls_per_query: int = 25
-    history_tokens: int = 16_000
+    history_tokens: int = 8_000
     summary_tokens: int = 800
     summary_timeout_s: float = 30.0
     delta_interval_s: float = 0.05
