@@ -3,6 +3,7 @@
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from infra.models.breaker import BreakerPolicy
 from infra.models.embeddings import ProviderEmbedder
 from infra.models.gateway import GatewayChatModel, gateway_model
 from infra.models.metering import Meter, Unmetered
@@ -33,6 +34,7 @@ def build_models(settings: Settings, *, stack: AsyncExitStack, meter: Meter | No
         meter=meter or Unmetered(),
         timeout_s=settings.model_timeout_s,
         concurrency=settings.model_concurrency,
+        breaker=BreakerPolicy(open_s=settings.breaker_open_s, max_open_s=6 * settings.breaker_open_s),
     )
     stack.push_async_callback(chat.aclose)
     embedder = ProviderEmbedder(
