@@ -4,24 +4,11 @@ from typing import Annotated
 
 import typer
 
+from flows.approvals.rates import Rates
 from infra.settings import load_settings
 from workers.cli import output
 from workers.cli.output import JsonOption
 from workers.rates import plain_rates, read_rates
-
-COLUMNS = (
-    "tool",
-    "policy",
-    "prompt",
-    "requests",
-    "approved",
-    "edited",
-    "rejected",
-    "expired",
-    "withdrawn",
-    "edit rate",
-    "reject rate",
-)
 
 
 def stats(
@@ -38,17 +25,18 @@ def stats(
         elif not found:
             output.console.print("Nothing was asked yet.")
         else:
-            rows = [
-                (
-                    *(one.group.tool, one.group.policy_version, one.group.prompt_version or "-"),
-                    *(one.requests, one.approved, one.edited, one.rejected, one.expired, one.withdrawn),
-                    *(_percent(one.edit_rate), _percent(one.reject_rate)),
-                )
-                for one in found
-            ]
-            output.print_table(COLUMNS, rows)
+            for one in found:
+                output.print_plain(_sentence(one))
 
     output.run(count, as_json=as_json)
+
+
+def _sentence(one: Rates) -> str:
+    about = f"{one.group.tool} (policy {one.group.policy_version}, prompt {one.group.prompt_version or 'not told'})"
+    edited = f"{one.edited} edited ({_percent(one.edit_rate)})"
+    decided = f"{one.approved} approved, {edited}, {one.rejected} rejected ({_percent(one.reject_rate)})"
+    others = {"answered": one.responded, "expired": one.expired, "withdrawn": one.withdrawn, "waiting": one.waiting}
+    return f"{about}: {one.requests} asked, {decided}" + "".join(f", {count} {name}" for name, count in others.items() if count)
 
 
 def _percent(share: float | None) -> str:

@@ -103,7 +103,7 @@ def compare_(
         problems = [f"{name} fell by more than {max_regression}" for name in found.fallen]
         problems += [f"{len(found.missing)} tasks of the old run are missing"] if found.missing else []
         error = RejectedError("; ".join(problems), code="regression") if problems else None
-        plain = reports.plain_comparison(found)
+        plain: dict[str, Any] = {**reports.plain_comparison(found), "run_differently": runs.unlike(before.info, after.info)}
         if as_json and error:
             output.fail_with(plain, error)
         elif as_json:
@@ -114,6 +114,8 @@ def compare_(
                 for name, one in plain["scores"].items()
             ]
             output.print_table(("score", "old", "new", "tasks", "worse", "better"), rows)
+            for name, (was, now) in plain["run_differently"].items():
+                output.print_plain(f"run differently: {name} was {was}, is {now}", style="yellow")
             for name in NAMES:
                 if worse := plain["scores"][name]["worse"]:
                     output.print_plain(f"worse in {name}: {', '.join(worse[:SHOWN])}{' ...' if len(worse) > SHOWN else ''}")

@@ -134,6 +134,12 @@ def info_for(
     )
 
 
+def unlike(old: RunInfo, new: RunInfo) -> dict[str, tuple[str, str]]:
+    """What two runs were made with that differs, by name: the model and the graph may, the way of scoring should not."""
+    names = ("dataset_digest", "mode", "approver", "model", "graph_version")
+    return {name: (getattr(old, name), getattr(new, name)) for name in names if getattr(old, name) != getattr(new, name)}
+
+
 def _rewrite(run: Run) -> None:
     """Write what was read: a line that a crash cut off would swallow the next one."""
     lines = "".join(f"{one.model_dump_json()}\n" for one in run.results.values())
