@@ -48,6 +48,7 @@ class Work:
     starts: int = 0
     failures: int = 0
     first_failed_at_ms: int | None = None
+    limited_since_s: float | None = None  # by the monotonic clock: another worker counts anew
     scope: Any = None
     claim_id: str = field(init=False)
 

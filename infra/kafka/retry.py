@@ -3,9 +3,19 @@
 from dataclasses import dataclass
 from typing import Final
 
-from topics.errors import FencedError, HaltError, LeaseBusyError, OutageError, RateLimitedError, RejectedError, RetryableError
+from topics.errors import (
+    FencedError,
+    HaltError,
+    LeaseBusyError,
+    OutageError,
+    RateLimitedError,
+    RejectedError,
+    RetryableError,
+    TooEarlyError,
+)
 
 MAX_RETRY_AFTER_S: Final = 3600.0
+MAX_SPREAD_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +23,8 @@ class RetryPolicy:
     """Full jitter between 0 and `base_s * 2**failures`, at most `cap_s`.
 
     `max_failures` bounds expected failures, `max_unexpected` those that are bugs of ours. `rate_wait_s` is for a provider that
-    limits our rate and names no time. Source: AWS builders' library, timeouts, retries and backoff with jitter.
+    limits our rate and names no time; one that limited a record for `max_limited_s` will never take it.
+    Source: AWS builders' library, timeouts, retries and backoff with jitter.
     """
 
     base_s: float = 0.5
@@ -22,6 +33,7 @@ class RetryPolicy:
     max_unexpected: int = 3
     lease_wait_s: float = 0.2
     rate_wait_s: float = 5.0
+    max_limited_s: float = 86_400.0
     outage_wait_s: float = 5.0
     crash_limit: int = 5
 
@@ -57,12 +69,13 @@ class Halt:
 Step = RetryAfter | DeadLetter | Pause | Halt
 
 
-def next_step(error: BaseException, *, failures: int, policy: RetryPolicy, jitter: float) -> Step:
+def next_step(error: BaseException, *, failures: int, policy: RetryPolicy, jitter: float, limited_s: float = 0.0) -> Step:
     """Decide what happens after a failed start.
 
     Args:
         failures: Failed starts before this one that spent an attempt.
         jitter: Uniform in [0, 1).
+        limited_s: Seconds since a provider first limited this record's rate, as far as this process knows.
     """
     if isinstance(error, HaltError):
         return Halt()
@@ -71,6 +84,8 @@ def next_step(error: BaseException, *, failures: int, policy: RetryPolicy, jitte
     if isinstance(error, LeaseBusyError | FencedError):
         return RetryAfter(policy.lease_wait_s * (0.5 + jitter), spends_attempt=False)
     if isinstance(error, RateLimitedError):
+        if limited_s >= policy.max_limited_s and not isinstance(error, TooEarlyError):
+            return DeadLetter(error.reason_code, "exhausted")
         return _wait_for_rate(error, policy, jitter)
     if isinstance(error, RejectedError):
         return DeadLetter(error.reason_code, "poison")
@@ -80,12 +95,14 @@ def next_step(error: BaseException, *, failures: int, policy: RetryPolicy, jitte
 def _wait_for_rate(error: RateLimitedError, policy: RetryPolicy, jitter: float) -> RetryAfter:
     """Wait for as long as the provider says, and as often: it limits our pace, and the record is no worse for it.
 
-    The jitter comes behind its word, so that those that wait do not come back all at once and are sent away again.
+    The jitter comes behind its word, and grows with it, so that those that wait do not come back all at once and are sent
+    away again.
     """
     if error.retry_after_s is None:
         return RetryAfter(policy.rate_wait_s * (0.5 + jitter), spends_attempt=False)
     named_s = min(max(error.retry_after_s, policy.base_s), MAX_RETRY_AFTER_S)
-    return RetryAfter(named_s + policy.base_s * jitter, spends_attempt=False)
+    spread_s = policy.base_s if isinstance(error, TooEarlyError) else min(max(named_s / 3, policy.base_s), MAX_SPREAD_S)
+    return RetryAfter(named_s + spread_s * jitter, spends_attempt=False)
 
 
 def _bounded(error: BaseException, *, failures: int, policy: RetryPolicy, jitter: float) -> Step:

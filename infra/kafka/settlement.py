@@ -16,7 +16,7 @@ from infra.kafka.dead_letter import Death
 from infra.kafka.execution import AssignmentEndedError
 from infra.kafka.figures import Durations
 from infra.kafka.flood import FloodGuard
-from topics.errors import FencedError, OutageError, SluiceError
+from topics.errors import FencedError, OutageError, RateLimitedError, SluiceError
 from topics.records import RawRecord
 
 FLOOD_PAUSE_S = 30.0
@@ -88,7 +88,8 @@ class Settlement:
 
     async def _failed(self, work: Work, error: Exception) -> None:
         board = self._board
-        step = retry.next_step(error, failures=work.failures, policy=board.config.retry, jitter=board.jitter())
+        policy, limited_s = board.config.retry, self._limited_s(work, error)
+        step = retry.next_step(error, failures=work.failures, policy=policy, jitter=board.jitter(), limited_s=limited_s)
         match step:
             case retry.Halt():
                 raise error
@@ -106,6 +107,15 @@ class Settlement:
                 board.gate.failed()
                 self._report(work, error, code)
                 self._tasks.start_soon(self._bury, work, self._death(work, error, code, disposition))
+
+    def _limited_s(self, work: Work, error: Exception) -> float:
+        """For how long a provider has been limiting this record's rate."""
+        if not isinstance(error, RateLimitedError):
+            return 0.0
+        now_s = self._board.clock.monotonic_s()
+        if work.limited_since_s is None:
+            work.limited_since_s = now_s
+        return now_s - work.limited_since_s
 
     async def _retry_later(self, work: Work, delay_s: float) -> None:
         board = self._board

@@ -11,6 +11,7 @@ from topics.errors import (
     OutageError,
     RateLimitedError,
     RetryableError,
+    TooEarlyError,
     UnavailableError,
 )
 
@@ -66,6 +67,26 @@ def test_a_limited_rate_spends_no_attempt_however_often(asked: float | None):
     assert isinstance(step, RetryAfter)
     assert not step.spends_attempt
     assert step.delay_s >= POLICY.base_s
+
+
+@given(asked=st.floats(0, 10_000), jitter=st.floats(0, 0.999))
+def test_those_that_wait_for_a_rate_come_back_apart(asked: float, jitter: float):
+    """Case 25 (i): the spread grows with the wait, and stays small beside it."""
+    step = next_step(RateLimitedError(retry_after_s=asked), failures=0, policy=POLICY, jitter=jitter)
+    first = next_step(RateLimitedError(retry_after_s=asked), failures=0, policy=POLICY, jitter=0)
+    assert isinstance(step, RetryAfter)
+    assert isinstance(first, RetryAfter)
+    assert step.delay_s - first.delay_s == pytest.approx(jitter * min(max(min(asked, 3600) / 3, 0.5), 10), abs=1e-6)
+
+
+def test_a_rate_that_is_limited_for_a_day_will_never_be_free():
+    """A request that is larger than a provider ever takes is limited for ever: in the end it is kept and explained."""
+    for limited_s, fate in ((86_399.0, RetryAfter), (86_400.0, DeadLetter)):
+        step = next_step(RateLimitedError(retry_after_s=2), failures=0, policy=POLICY, jitter=0.5, limited_s=limited_s)
+        assert isinstance(step, fate)
+    assert step == DeadLetter("rate_limited", "exhausted")
+    due = next_step(TooEarlyError(retry_after_s=2), failures=0, policy=POLICY, jitter=0.5, limited_s=1e9)
+    assert isinstance(due, RetryAfter), "a moment that has not come is no limit"
 
 
 @given(failures=st.integers(0, 6), jitter=st.floats(0, 0.999))
