@@ -1,14 +1,10 @@
 """The chat model, the embedder, triage and retrieval against the product's own model server, over real HTTP."""
 
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import anyio
 import httpx
 import pytest
-import uvicorn
-from anyio.from_thread import start_blocking_portal
 from redis.asyncio import Redis
 
 from flows.ingest import index_article
@@ -16,29 +12,19 @@ from flows.intents import BANKING77
 from flows.retrieval import HybridRetriever
 from flows.triage import Outcome, build_triage
 from infra.local.data import datasets
-from infra.local.model_server.__main__ import quiet_config
-from infra.local.model_server.app import build_server
-from infra.local.ports import HOST, free_port
 from infra.models.embeddings import ProviderEmbedder
 from infra.models.providers import ProviderChatModel, chat_model
 from infra.redis.keys import Keys
 from infra.redis.search import RedisArticleIndex
+from tests.infra.models.served import serving
 from topics.errors import OutageError, RateLimitedError, SluiceError, TimedOutError, UnavailableError
 from topics.events import ArticlePublished, TicketOpened, TicketTriaged
 
 
 @pytest.fixture(scope="module")
 def server_url() -> Iterator[str]:
-    port = free_port()
-    server = uvicorn.Server(quiet_config(build_server(), host=HOST, port=port))
-    with start_blocking_portal() as portal:
-        serving = portal.start_task_soon(server.serve)
-        deadline = time.monotonic() + 30
-        while not server.started and time.monotonic() < deadline and not serving.done():
-            portal.call(anyio.sleep, 0.01)
-        yield f"http://{HOST}:{port}"
-        server.should_exit = True
-        serving.result(timeout=10)
+    with serving() as url:
+        yield url
 
 
 @pytest.fixture
