@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import anyio
 import structlog
+from langchain_core.runnables import RunnableConfig
 
 from flows.agent.call_offs import CallOffs
 from flows.agent.threads import Agent, AgentLimits
@@ -31,7 +32,7 @@ from infra.kafka.retry import RetryPolicy
 from infra.kafka.routes import Route
 from infra.kafka.runtime import Runtime
 from infra.models.embeddings import ProviderEmbedder
-from infra.redaction import load_redactor
+from infra.redaction import Redactor, load_redactor
 from infra.redis.approvals import RedisApprovalRegistry
 from infra.redis.chain import RedisAuditChain
 from infra.redis.checkpointer import HardenedRedisSaver
@@ -45,6 +46,8 @@ from infra.redis.leases import RedisLeases
 from infra.redis.positions import RedisPositionMemory
 from infra.redis.search import RedisArticleIndex
 from infra.settings import Settings, read_inherited
+from infra.tracing.approvals import TracedApprovals
+from infra.tracing.provider import Tracing, callbacks_of, open_tracing, tracer_of
 from topics.catalogue import ARTICLES, DEAD_LETTERS, DECISIONS, FEEDBACK, QUERIES, TICKETS, TIMERS, Catalogue
 from topics.envelope import encode
 from topics.errors import ConfigError
@@ -72,7 +75,8 @@ _log: Any = structlog.get_logger("sluice.app")
 def topology(parts: "Parts") -> dict[str, tuple[Route, ...]]:
     """Worker -> topic -> handler. This is the whole of it."""
     settings = parts.settings
-    tickets = partial(handle_tickets, triage=parts.triage)
+    traced = RunnableConfig(callbacks=callbacks_of(parts.tracing))
+    tickets = partial(handle_tickets, triage=parts.triage, config=traced)
     articles = partial(handle_article, embedder=parts.embedder, index=parts.index)
     queries = with_traces(partial(handle_query, conversation=parts.conversation, call_offs=parts.call_offs), book=parts.feedback)
     heard = partial(hear_query, call_offs=parts.call_offs)
@@ -109,6 +113,8 @@ class Parts:
     redis: Any
     keys: Keys
     ledger: RedisEffectLedger
+    tracing: Tracing | None
+    redactor: Redactor
 
 
 async def run_workers(settings: Settings, names: Sequence[str]) -> None:
@@ -151,10 +157,12 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
     """
     for name in {settings.toolset, *settings.toolsets.values()}:
         load_toolset(name)
-    traced_elsewhere = check_foreign_tracing(load_redactor(settings.redactor))
+    redactor = load_redactor(settings.redactor)
+    traced_elsewhere = check_foreign_tracing(redactor)
     keys, clock = Keys(settings.redis_prefix), SystemClock()
     loaded = load_policy(settings)
     async with AsyncExitStack() as stack:
+        tracing = await stack.enter_async_context(open_tracing(settings, redactor, instance=instance_name()))
         redis = connect(settings.redis_url, timeout_s=10.0, max_connections=settings.redis_connections)
         stack.push_async_callback(redis.aclose)
         for warning in await check_server(redis, keys=keys):
@@ -180,8 +188,9 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             limits=AgentLimits(delta_interval_s=settings.delta_interval_s),
             call_offs=call_offs,
             link_hosts_for=settings.link_hosts_of,
+            callbacks=callbacks_of(tracing),
         )
-        approvals = RedisApprovalRegistry(redis, keys=keys)
+        approvals = (TracedApprovals if tracing else RedisApprovalRegistry)(redis, keys=keys)
         await approvals.prepare()
         broker = await stack.enter_async_context(event_broker(settings.kafka(), client_id=settings.group_prefix))
         if traced_elsewhere:
@@ -210,6 +219,8 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             redis=redis,
             keys=keys,
             ledger=ledger,
+            tracing=tracing,
+            redactor=redactor,
         )
 
 
@@ -229,7 +240,7 @@ def _runtime(parts: Parts, name: str, routes: tuple[Route, ...]) -> Runtime:
     )
     return Runtime(
         group=group,
-        owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
+        owner=instance_name(),
         routes=routes,
         catalogue=catalogue,
         consumer=GroupConsumer(
@@ -241,11 +252,18 @@ def _runtime(parts: Parts, name: str, routes: tuple[Route, ...]) -> Runtime:
             revoke_drain_s=settings.revoke_drain_s,
         ),
         inbox=RedisInbox(parts.redis, group=group, retention_s=CLAIM_RETENTION_S, keys=parts.keys),
-        executor=Executor(parts.publisher, catalogue, clock, f"sluice/{name}", settings.handler_timeout_s),
-        dead_letters=DeadLetterTopic(parts.dead_letters, topic=catalogue.name(DEAD_LETTERS)),
+        executor=Executor(
+            parts.publisher, catalogue, clock, f"sluice/{name}", settings.handler_timeout_s, tracer_of(parts.tracing, group)
+        ),
+        dead_letters=DeadLetterTopic(parts.dead_letters, topic=catalogue.name(DEAD_LETTERS), redactor=parts.redactor),
         clock=clock,
         config=config,
     )
+
+
+def instance_name() -> str:
+    """This process, told apart from every other."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def _scheduler(parts: Parts) -> Scheduler:

@@ -3,6 +3,8 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
+from langchain_core.runnables import RunnableConfig
+
 from flows.ingest import index_article, retire_article
 from flows.ports import ArticleIndex, Embedder
 from flows.triage import Triage
@@ -11,7 +13,7 @@ from topics.events import ArticlePublished, ArticleRetired, Payload, TicketOpene
 
 
 async def handle_tickets(
-    events: Sequence[Event[Payload]], *, triage: Triage
+    events: Sequence[Event[Payload]], *, triage: Triage, config: RunnableConfig | None = None
 ) -> AsyncGenerator[tuple[Event[Payload], Payload | Exception]]:
     """Triage the new tickets of a batch. A closed or erased one asks no model; nothing of it is kept here.
 
@@ -19,7 +21,7 @@ async def handle_tickets(
     """
     by_key = {event.key: event for event in events}
     opened = [(event.key, event.payload) for event in events if isinstance(event.payload, TicketOpened)]
-    async with aclosing(triage.triage(opened)) as outcomes:  # left early, it ends what still runs
+    async with aclosing(triage.triage(opened, config)) as outcomes:  # left early, it ends what still runs
         async for key, outcome in outcomes:
             yield by_key[key], outcome
 

@@ -9,6 +9,7 @@ import anyio
 from langchain_core.messages import ToolMessage
 from langgraph.runtime import Runtime
 
+from flows import runs
 from flows.agent import calls, digests, plan, search
 from flows.agent.parts import AgentParts
 from flows.agent.state import Call, ExecutedRecord, RunContext, Source, ThreadRef
@@ -95,7 +96,8 @@ class Execute:
             marker = cast("int", state["first_marker"]) + len(sources)
             tenant = runtime.context.thread.tenant
             query, limit = cast("str", call["arguments"]["query"]), self.parts.limits.passages_per_search
-            passages = await _in_time(self.parts.retriever.search(tenant=tenant, query=query, limit=limit), search.TOOL.timeout_s)
+            found = self.parts.retriever.search(tenant=tenant, query=query, limit=limit)
+            passages = await _in_time(runs.search_run("articles", query, found), search.TOOL.timeout_s)
             # The index filters by tenant; a fault in it must not show one tenant's text to another.
             own = [passage for passage in passages if passage.tenant == tenant]
             ran.append((call, Ran(clean_text(search.render(own, first_marker=marker)))))
@@ -157,7 +159,7 @@ class Execute:
     async def _run(self, tool: Tool, context: ToolContext, arguments: Arguments) -> Ran:
         typed = {name: getattr(arguments, name) for name in type(arguments).model_fields}
         try:
-            return Ran(self._bounded(await _in_time(tool.run(context, typed), tool.timeout_s)))
+            return Ran(self._bounded(await _in_time(runs.tool_run(tool.name, typed, tool.run(context, typed)), tool.timeout_s)))
         except ToolRefusedError as refusal:
             return self._refused(refusal)
         except (RetryableError, OutageError, HaltError):

@@ -75,6 +75,7 @@ class AgentGraph:
         self.version = f"{GRAPH_REVISION}-{hashlib.sha256(shape.encode()).hexdigest()[:8]}"
         self.resumable = frozenset({self.version, *RESUMES})
         self._strict_key = strict_resume_key()
+        self._callbacks = list(parts.callbacks)
         self._recursion_limit = STEPS_PER_MODEL_CALL * (parts.limits.max_model_calls_per_query + 1) + STEPS_TO_FOLD
         gate, execute = Gate(parts, self.version), Execute(parts)
         graph = StateGraph(AgentState, context_schema=RunContext)
@@ -142,6 +143,7 @@ class AgentGraph:
             "configurable": {"thread_id": thread.checkpoint_id, self._strict_key: True, **fenced},
             "metadata": {"tenant": thread.tenant, "thread": thread.thread_id},
             "tags": [thread.tenant],
+            "callbacks": self._callbacks,
             "recursion_limit": self._recursion_limit,
         }
 

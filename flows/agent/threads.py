@@ -3,10 +3,11 @@
 Callers hold the thread's lease. Every fact is read from what is saved after a run, never from its stream.
 """
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessageChunk, HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -56,6 +57,7 @@ class Agent:
         limits: AgentLimits | None = None,
         call_offs: CallOffs | None = None,
         link_hosts_for: Callable[[str], Collection[str]] = lambda _tenant: (),
+        callbacks: Sequence[BaseCallbackHandler] = (),
     ) -> None:
         """Build the graph.
 
@@ -73,6 +75,7 @@ class Agent:
             limits=limits or AgentLimits(),
             call_offs=call_offs or CallOffs(),
             link_hosts_for=link_hosts_for,
+            callbacks=callbacks,
         )
         self._clock = clock
         self._graph = AgentGraph(self._parts, checkpointer)

@@ -127,6 +127,7 @@ class Dispatcher:
     async def _execute(self, route: Route, unit: list[Work]) -> None:
         outcomes: dict[Work, Exception | None] = {work: refusal for work in unit if (refusal := self._refusal(work))}
         healthy = [work for work in unit if work not in outcomes and work.starts and work.assignment.live]
+        self._executor.refuse(outcomes)
         if healthy:
             outcomes |= await self._executor.run(route, healthy)
         self.running -= 1

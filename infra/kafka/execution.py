@@ -1,8 +1,9 @@
 """Run one handler for one unit of work, and publish what it yields."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import anyio
@@ -31,6 +32,22 @@ class Publisher(Protocol):
         ...
 
 
+class Tracer(Protocol):
+    """Follows records on their way. Without one nothing is traced, and nothing is paid for it."""
+
+    def handling(self, works: Sequence[Work]) -> AbstractContextManager[dict[Work, Exception | None]]:
+        """Follow one unit for as long as the block runs; how each of its records ended goes into what it gives."""
+        ...
+
+    def traceparent(self) -> str | None:
+        """What an event that is published now says of where it comes from."""
+        ...
+
+    def sending(self, record: OutboundRecord) -> AbstractContextManager[None]:
+        """Follow the handing over of one event."""
+        ...
+
+
 @dataclass(slots=True)
 class Outbox:
     """The events of one record: their ids by order of yield, their acknowledgements awaited together."""
@@ -41,6 +58,7 @@ class Outbox:
     catalogue: Catalogue
     clock: SystemClock
     source: str
+    tracer: Tracer | None = None
     _counts: dict[str, int] = field(default_factory=dict[str, int])
     _unacknowledged: list[Awaitable[Any]] = field(default_factory=list[Awaitable[Any]])
 
@@ -62,7 +80,11 @@ class Outbox:
             ordinal=str(ordinal),
             cause=self.event,
         )
-        self._unacknowledged.append(await self.publisher.send(record))
+        if self.tracer is None or payload.STREAMED:
+            self._unacknowledged.append(await self.publisher.send(record))
+            return
+        with self.tracer.sending(record):
+            self._unacknowledged.append(await self.publisher.send(record))
 
     async def flush(self) -> None:
         """Wait until the broker has acknowledged everything that was sent."""
@@ -119,9 +141,26 @@ class Executor:
     clock: SystemClock
     source: str
     timeout_s: float
+    tracer: Tracer | None = None
 
     async def run(self, route: Route, works: Sequence[Work]) -> dict[Work, Exception | None]:
         """Handle one unit. No outcome when it was stopped by `cancel` of its works' scope; a caller's cancellation passes."""
+        if self.tracer is None:
+            return await self._run(route, works)
+        with self.tracer.handling(works) as ended:
+            outcomes = await self._run(route, works)
+            ended.update(outcomes)
+        return outcomes
+
+    def refuse(self, outcomes: Mapping[Work, Exception | None]) -> None:
+        """Follow records that no handler is given."""
+        if self.tracer is None:
+            return
+        for work, refusal in outcomes.items():
+            with self.tracer.handling([work]) as ended:
+                ended[work] = refusal
+
+    async def _run(self, route: Route, works: Sequence[Work]) -> dict[Work, Exception | None]:
         # One scope for the time limit and for our wish to stop: scopes are what a record costs most.
         attempt = Attempt(anyio.CancelScope(deadline=anyio.current_time() + self.timeout_s))
         outcomes: dict[Work, Exception | None] = {}
@@ -189,4 +228,6 @@ class Executor:
         if work.event is None:
             raise ValueError("a record that was not understood has no handler")
         event = work.event if work.event.attempt == work.starts else with_attempt(work.event, work.starts)
-        return Outbox(work, event, self.publisher, self.catalogue, self.clock, self.source)
+        if self.tracer is not None and (traceparent := self.tracer.traceparent()) is not None:
+            event = replace(event, traceparent=traceparent)
+        return Outbox(work, event, self.publisher, self.catalogue, self.clock, self.source, self.tracer)

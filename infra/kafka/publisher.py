@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import anyio
@@ -14,6 +15,7 @@ from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256, SASLS
 
 from infra.kafka.connection import KafkaConnection
 from infra.kafka.dead_letter import Death, dead_letter
+from infra.redaction import Redactor, redact
 from topics.errors import OutageError, RejectedError
 from topics.records import OutboundRecord, RawRecord
 
@@ -120,9 +122,10 @@ class RawProducer:
 class DeadLetterTopic:
     """The dead letters, on their topic."""
 
-    def __init__(self, producer: RawProducer, *, topic: str) -> None:
+    def __init__(self, producer: RawProducer, *, topic: str, redactor: Redactor = redact) -> None:
         self._producer = producer
         self._topic = topic
+        self._redact = redactor
 
     async def bury(self, record: RawRecord, death: Death) -> None:
         """Write a dead letter and wait for its acknowledgement.
@@ -131,7 +134,8 @@ class DeadLetterTopic:
             OutageError: It was not acknowledged, so the offset must wait.
         """
         try:
-            await self._producer.write(dead_letter(record, death, topic=self._topic))
+            told = replace(death, message=self._redact(death.message))  # it should quote nothing; readers of the topic see it
+            await self._producer.write(dead_letter(record, told, topic=self._topic))
         except RejectedError as error:
             raise OutageError("the dead-letter topic refuses a record for its size: raise its max.message.bytes") from error
 

@@ -9,6 +9,8 @@ from langchain_openai import OpenAIEmbeddings
 from pydantic import SecretStr
 
 from infra.models.provider_errors import bad_reply, translated
+from infra.tracing.model_calls import model_call
+from infra.tracing.names import EMBEDDINGS
 from topics.errors import ConfigError
 
 BATCH: Final = 64
@@ -51,7 +53,7 @@ class ProviderEmbedder:
         """
         if not texts:
             return []
-        with translated():
+        with model_call(self._client.model, self._client.openai_api_base, operation=EMBEDDINGS, inputs=len(texts)), translated():
             vectors = await self._client.aembed_documents(list(texts))
         if len(vectors) != len(texts):
             raise bad_reply("the provider returned another number of vectors than texts")

@@ -21,6 +21,7 @@ from pydantic import SecretStr, model_validator
 
 from infra.models.plain_streams import PlainStreams
 from infra.models.provider_errors import bad_reply, translated
+from infra.tracing.model_calls import ModelCall, model_call
 from topics.errors import RejectedError
 
 REFUSAL: Final = "refusal"
@@ -50,8 +51,9 @@ class ProviderChatModel(ChatOpenAI):
         **kwargs: Any,
     ) -> ChatResult:
         """Ask for one whole reply, within the timeout for the whole call."""
-        with translated(), anyio.fail_after(self.call_timeout_s):
+        with self._call(kwargs) as call, translated(), anyio.fail_after(self.call_timeout_s):
             result = await super()._agenerate(messages, stop, run_manager, **kwargs)
+            call.said(result.generations[0])
         if "response_format" in kwargs:
             _check_not_cut((result.generations[0].generation_info or {}).get("finish_reason"))
         return result
@@ -65,14 +67,18 @@ class ProviderChatModel(ChatOpenAI):
     ) -> AsyncIterator[ChatGenerationChunk]:
         """Stream a reply; the timeout is the longest gap between two chunks."""
         seen = _Seen()
-        with translated():
+        with self._call(kwargs) as call, translated():
             async with aclosing(cast("Any", super()._astream(messages, stop, run_manager, **kwargs))) as chunks:
                 async for chunk in chunks:
                     seen.add(chunk)
+                    call.said(chunk)
                     yield chunk
             seen.check()
         if "response_format" in kwargs:
             _check_not_cut(seen.finish_reason)
+
+    def _call(self, kwargs: Mapping[str, Any]) -> ModelCall:
+        return model_call(str(kwargs.get("model") or self.model_name), self.openai_api_base)
 
     def _generate(self, *_args: Any, **_kwargs: Any) -> ChatResult:
         raise NotImplementedError("use ainvoke, astream or abatch: a blocking call would stop every other record")

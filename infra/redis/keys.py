@@ -81,6 +81,10 @@ class Keys:
         """One request and its verdict."""
         return f"{self.prefix}:{{approvals}}:one:{encode(tenant)}:{encode(approval_id)}"
 
+    def approval_trace(self, tenant: str, approval_id: str) -> str:
+        """The span that a request was made in."""
+        return f"{self.prefix}:approval-trace:{encode(tenant)}:{encode(approval_id)}"
+
     def every_approval(self) -> str:
         """What the key of every approval begins with: what the index of open ones holds."""
         return f"{self.prefix}:{{approvals}}:one:"

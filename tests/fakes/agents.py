@@ -89,6 +89,7 @@ class World:
     limits: AgentLimits = field(default_factory=AgentLimits)
     call_offs: CallOffs = field(default_factory=CallOffs)
     tools: tuple[Tool, ...] = TOOLS
+    callbacks: tuple[Any, ...] = ()
     fence: int = 0
     told: list[Payload] = field(default_factory=list)
 
@@ -104,6 +105,7 @@ class World:
             policy=self.policy,
             limits=self.limits,
             call_offs=self.call_offs,
+            callbacks=self.callbacks,
         )
 
     async def ask(self, text: str = "hello", *, query_id: str = "q1", thread: ThreadRef = THREAD) -> list[Payload]:

@@ -31,7 +31,9 @@ class BackwardsTriage:
         self.asked: list[str] = []
         self.closed = False
 
-    async def triage(self, tickets: Sequence[tuple[str, TicketOpened]]) -> AsyncGenerator[tuple[str, Payload | Exception]]:
+    async def triage(
+        self, tickets: Sequence[tuple[str, TicketOpened]], _config: Any = None
+    ) -> AsyncGenerator[tuple[str, Payload | Exception]]:
         try:
             for key, ticket in reversed(tickets):
                 self.asked.append(ticket.ticket_id)
