@@ -47,7 +47,15 @@ class Links:
         return found.group() if found and found["host"].lower().rstrip(".") in self.hosts else ""
 
 
+class _AnyLink(Links):
+    """Every address is known."""
+
+    def known_part(self, url: str) -> str:
+        return url
+
+
 NO_LINKS: Final = Links()
+ANY_LINK: Final[Links] = _AnyLink()  # for text that a model reads: only secrets go
 
 
 def links_of(addresses: Iterable[str | None], *, texts: Iterable[str] = (), hosts: Collection[str] = ()) -> Links:
