@@ -4,7 +4,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessageChunk
 
@@ -54,6 +54,7 @@ def cut(draw, texts=TEXT):
     return [text[begin:end] for begin, end in zip([0, *places], [*places, len(text)], strict=True)]
 
 
+@settings(deadline=None)
 @given(cut())
 @example(["[a](b(", "c)) d"])
 @example(["4111 1111 1111 1111 ", "5"])
@@ -62,6 +63,7 @@ def test_however_a_text_is_cut_what_is_shown_is_the_same(pieces):
     assert "".join([*map(shown.feed, pieces), shown.flush()]) == shown_text("".join(pieces), LINKS)
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([*PARTS, "a" * 700, "(" * 300, "9" * 40, "1 " * 30, "\N{WOMAN}" * 40]), max_size=12))
 def test_no_more_is_held_back_than_a_bounded_tail(pieces):
     filter_, fed = AnswerFilter(LINKS), 0
@@ -72,12 +74,14 @@ def test_no_more_is_held_back_than_a_bounded_tail(pieces):
             assert len(filter_._text) <= MAX_HELD_CHARS
 
 
+@settings(deadline=None)
 @given(cut(st.text(st.sampled_from(["a", "b", " ", ",", "é", "日", "ש", "7", "\n", "["]), max_size=40)))
 def test_plain_text_passes_as_it_is(pieces):
     shown = ShownText()
     assert "".join([*map(shown.feed, pieces), shown.flush()]) == "".join(pieces)
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(PARTS), max_size=12), st.sampled_from([" ", ". ", "\n", ", "]))
 def test_what_is_shown_holds_no_secret_and_no_address_that_is_not_known(parts, between):
     shown = shown_text(between.join(parts), LINKS)
@@ -86,12 +90,14 @@ def test_what_is_shown_holds_no_secret_and_no_address_that_is_not_known(parts, b
     assert "evil.example)" not in shown
 
 
+@settings(deadline=None)
 @given(TEXT)
 def test_what_may_be_shown_may_be_shown_again(text):
     once = shown_text(text, LINKS)
     assert shown_text(once, LINKS) == once
 
 
+@settings(deadline=None)
 @given(cut(st.lists(st.sampled_from([FAMILY, "\ud83d\udc69", "\ufe0f", "a", " "]), max_size=6).map("".join)))
 def test_no_piece_ends_inside_an_emoji_or_half_a_character(pieces):
     """Case 4."""

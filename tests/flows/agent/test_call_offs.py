@@ -67,8 +67,12 @@ async def test_a_tool_that_runs_is_left_to_finish_and_nothing_follows_it():
     assert len(world.script.prompts) == 1
 
 
-async def test_a_call_that_the_model_wrote_meanwhile_does_not_run():
+@pytest.mark.parametrize("too_late", [False, True])
+async def test_a_call_that_the_model_wrote_meanwhile_does_not_run(too_late):
+    """A model that has said everything can no longer be broken off."""
     world = _world()
+    if too_late:
+        world.call_offs.model_call = lambda *_: anyio.CancelScope()
     world.script.answer = lambda _messages: world.call_offs.call_off(THREAD, "q1") or call(("c1", "add_note", {"text": "n"}))
     assert one(events.AnswerFailed, await world.ask()).code == "cancelled"
     assert world.effects() == []
