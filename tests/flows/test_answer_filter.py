@@ -58,6 +58,7 @@ def cut(draw, texts=TEXT):
 @given(cut())
 @example(["[a](b(", "c)) d"])
 @example(["4111 1111 1111 1111 ", "5"])
+@example(["ta", "sk-managementandsomething"])
 def test_however_a_text_is_cut_what_is_shown_is_the_same(pieces):
     shown = ShownText(LINKS)
     assert "".join([*map(shown.feed, pieces), shown.flush()]) == shown_text("".join(pieces), LINKS)
@@ -137,6 +138,7 @@ def test_what_only_looks_like_it_stays(text: str):
         ("[here](https://evil.example) ok", "[here] ok"),
         ("![x](//evil.example/p.png?q=secret)", "![x]"),
         ("[x](javascript:alert(1)) y", "[x] y"),
+        ("[x](//evil.example)(//evil.example) y", "[x] y"),
         ("[x](data:text/html,a", "[x] (data:text/html,a"),
         ("[x]: https://evil.example", f"[x]: {LINK}"),
         ("xhttps://evil.example", f"xhttps{LINK}"),
@@ -165,6 +167,10 @@ def test_a_known_host_lends_its_name_to_no_other(trick: str):
 
 def test_a_long_address_goes_as_a_whole():
     assert shown_text(f"a https://evil.example/{'x' * 5000} b") == f"a {LINK} b"
+
+
+def test_a_secret_that_another_one_touches_goes_too():
+    assert shown_text(f"{CARD}{KEY}") == SECRET + SECRET
 
 
 def test_a_key_that_never_ends_hides_what_follows():
