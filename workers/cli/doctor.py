@@ -1,23 +1,24 @@
 """`sluice doctor`: is everything there that workers need, and set as it must be?"""
 
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Final
 
 import anyio
 from rich.text import Text
 
+from infra.foreign_tracing import VARIABLES, refuse_foreign_tracing
 from infra.kafka import provision
-from infra.models.embeddings import ProviderEmbedder
-from infra.models.providers import chat_model
+from infra.redaction import load_redactor
 from infra.redis.client import check_server, connect
 from infra.redis.keys import Keys
-from infra.settings import Settings, load_settings
+from infra.settings import Settings, load_settings, read_inherited
 from topics.catalogue import Catalogue
 from topics.errors import ConfigError, SluiceError
 from workers.cli import output
 from workers.cli.output import JsonOption
+from workers.models import build_models
 from workers.policy import load_policy
 from workers.toolsets import load_toolset
 
@@ -83,33 +84,19 @@ async def _redis(settings: Settings) -> str:
 
 
 async def _model(settings: Settings) -> str:
-    model = chat_model(
-        base_url=settings.model_base_url,
-        api_key=settings.model_api_key.get_secret_value(),
-        model=settings.model_name,
-        timeout_s=CHECK_WITHIN_S,
-    )
-    try:
-        with _named(settings.model_base_url):
-            await model.ainvoke("Say ok.")
-    finally:
-        await model.aclose()
-    return f"{settings.model_name} answers at {settings.model_base_url}"
+    """Ask every provider, because nobody notices that a spare one is wrong until it is needed."""
+    async with AsyncExitStack() as stack:
+        doors = build_models(settings, stack=stack).chat.doors
+        for door in doors:
+            with _named(str(door.model.openai_api_base)):
+                await door.model.ainvoke("Say ok.")
+    return "; ".join(f"{door.model.model_name} answers at {door.model.openai_api_base}" for door in doors)
 
 
 async def _embeddings(settings: Settings) -> str:
-    embedder = ProviderEmbedder(
-        base_url=settings.model_base_url,
-        api_key=settings.model_api_key.get_secret_value(),
-        model=settings.embedding_model,
-        timeout_s=CHECK_WITHIN_S,
-        dimensions=settings.embedding_dimensions,
-    )
-    try:
-        with _named(settings.model_base_url):
-            await embedder.embed(["ok"])
-    finally:
-        await embedder.aclose()
+    async with AsyncExitStack() as stack:
+        with _named(settings.embedding_base_url or settings.model_base_url):
+            await build_models(settings, stack=stack).embedder.embed(["ok"])
     return f"{settings.embedding_model} gives {settings.embedding_dimensions} floats"
 
 
@@ -131,6 +118,13 @@ async def _policy(settings: Settings) -> str:
     return "; ".join(loaded.warnings) or f"{settings.policy_file} fits the tools and the keys"
 
 
+async def _tracing(settings: Settings) -> str:
+    load_redactor(settings.redactor)
+    foreign = refuse_foreign_tracing(read_inherited(VARIABLES))
+    own = f"spans go to {settings.otlp_endpoint}" if settings.otlp_endpoint else "no spans are sent (SLUICE_OTLP_ENDPOINT)"
+    return f"{own}; {foreign}" if foreign else own
+
+
 CHECKS: Final = {
     "topics": _topics,
     "redis": _redis,
@@ -138,4 +132,5 @@ CHECKS: Final = {
     "embeddings": _embeddings,
     "toolsets": _toolsets,
     "policy": _policy,
+    "tracing": _tracing,
 }

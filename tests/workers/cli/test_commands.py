@@ -230,6 +230,7 @@ def test_the_doctor_names_everything_that_is_wrong_at_once(sluice: Sluice):
         "model": False,
         "embeddings": False,
         "toolsets": True,
+        "tracing": True,
     }
     said = sluice("doctor")
     assert said.code == 2
