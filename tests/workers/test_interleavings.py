@@ -56,19 +56,20 @@ class Meeting:
         agent = world.agent()
         world.agent = lambda: agent
         self.told: list[tuple[str, Any]] = []
+        self.actors = {"queries", "decisions", "timers"}
+        self.questions = [asked("q2", "refund B"), asked("q3", "hello")]
 
     async def hold(self) -> None:
         self.first = one(ApprovalRequested, await self.desk.handle(asked("q1", "refund A")))
         self.desk.world.clock.advance(61)
         # Redelivered to one worker, they are one partition; decisions and moments are two others.
         due = event("t1", ApprovalDue(approval_id=self.first.approval_id, thread_id="T-17", step="expire"))
-        await self.stage.run(
-            {
-                "queries": lambda: self._all("queries", [asked("q2", "refund B"), asked("q3", "hello")]),
-                "decisions": lambda: self._all("decisions", [decided(self.first, self.decision, message="ok")]),
-                "timers": lambda: self._all("timers", [due]),
-            }
-        )
+        records = {
+            "queries": self.questions,
+            "decisions": [decided(self.first, self.decision, message="ok")],
+            "timers": [due],
+        }
+        await self.stage.run({name: partial(self._all, name, records[name]) for name in self.actors})
         NOW.set(None)
         await self._the_rest()
 
@@ -91,16 +92,17 @@ class Meeting:
         history.check_history(messages)
         assert not await desk.held.inner.all(THREAD.checkpoint_id), "a question was left behind"
         assert not [state for state in desk.registry.inner.approvals.values() if state.status == "pending"]
-        assert [one.id for one in messages if isinstance(one, HumanMessage)] == ["q1", "q2", "q3"]
+        asked_for = ["q1", *(question.id for question in self.questions if "queries" in self.actors)]
+        assert [one.id for one in messages if isinstance(one, HumanMessage)] == asked_for
 
         endings = {(one.query_id, type(one), getattr(one, "code", "")) for one in only(AnswerCompleted, told)}
         endings |= {(one.query_id, type(one), one.code) for one in only(AnswerFailed, told)}
-        assert sorted(query_id for query_id, _, _ in endings) == ["q1", "q2", "q3"], endings
+        assert sorted(query_id for query_id, _, _ in endings) == asked_for, endings
 
         answers = {(one.decision_id, "accepted") for one in only(ApprovalAccepted, told)}
         answers |= {(one.decision_id, one.code) for one in only(ApprovalRefused, told)}
         by_decision = Counter(decision_id for decision_id, _ in answers)
-        assert by_decision["d1"] == 1, answers
+        assert by_decision["d1"] == ("decisions" in self.actors), answers
         assert all(count == 1 for count in by_decision.values()), answers
 
         self._check_the_first(("d1", "accepted") in answers)
