@@ -20,7 +20,6 @@ from flows.retrieval import FusionPolicy, HybridRetriever
 from flows.triage import build_triage
 from infra.clock import SystemClock
 from infra.collector import calm_collector
-from infra.feedback_traces import FeedbackSpans
 from infra.foreign_tracing import VARIABLES, check_foreign_tracing, refuse_foreign_tracing
 from infra.http_service import HttpToolService, open_client
 from infra.identity.signatures import JwsVerifier
@@ -47,6 +46,7 @@ from infra.redis.positions import RedisPositionMemory
 from infra.redis.search import RedisArticleIndex
 from infra.settings import Settings, read_inherited
 from infra.tracing.approvals import TracedApprovals
+from infra.tracing.feedback import FeedbackSpans
 from infra.tracing.provider import Tracing, callbacks_of, open_tracing, tracer_of
 from topics.catalogue import ARTICLES, DEAD_LETTERS, DECISIONS, FEEDBACK, QUERIES, TICKETS, TIMERS, Catalogue
 from topics.envelope import encode
