@@ -1,8 +1,8 @@
 """Where effects happen: one task per allowed call, behind the ledger."""
 
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar, cast
 
 import anyio
@@ -14,6 +14,8 @@ from flows.agent import calls, digests, plan, search
 from flows.agent.parts import AgentParts
 from flows.agent.state import Call, ExecutedRecord, RunContext, Source, ThreadRef
 from flows.agent.tools import Arguments, Tool, ToolContext, ToolRefusedError
+from flows.answer_filter import MAX_HELD_CHARS, without_secrets
+from flows.ports import Passage
 from topics.errors import HaltError, OutageError, RetryableError, SluiceError, TimedOutError
 from topics.text import clean_text, shorten
 
@@ -90,19 +92,36 @@ class Execute:
         Raises:
             UnavailableError: The index did not answer. Nothing was stored.
         """
+        tenant, ordered = runtime.context.thread.tenant, cast("list[Call]", state["calls"])
+        found = await self._found([cast("str", call["arguments"]["query"]) for call in ordered], tenant=tenant)
         ran: list[tuple[Call, Ran]] = []
         sources: list[Source] = []
-        for call in cast("list[Call]", state["calls"]):
+        for call, passages in zip(ordered, found, strict=True):
             marker = cast("int", state["first_marker"]) + len(sources)
-            tenant = runtime.context.thread.tenant
-            query, limit = cast("str", call["arguments"]["query"]), self.parts.limits.passages_per_search
-            found = self.parts.retriever.search(tenant=tenant, query=query, limit=limit)
-            passages = await _in_time(runs.search_run("articles", query, found), search.TOOL.timeout_s)
             # The index filters by tenant; a fault in it must not show one tenant's text to another.
-            own = [passage for passage in passages if passage.tenant == tenant]
+            own = [replace(passage, text=without_secrets(passage.text)) for passage in passages if passage.tenant == tenant]
             ran.append((call, Ran(clean_text(search.render(own, first_marker=marker)))))
             sources += search.sources_of(own, first_marker=marker)
         return {**_update(ran), "sources": sources}
+
+    async def _found(self, queries: Sequence[str], *, tenant: str) -> list[Sequence[Passage]]:
+        """What searches find, at the same time, in the order of the queries."""
+        found: dict[int, Sequence[Passage]] = {}
+        failures: list[SluiceError] = []
+
+        async def find(index: int, query: str) -> None:
+            searched = self.parts.retriever.search(tenant=tenant, query=query, limit=self.parts.limits.passages_per_search)
+            try:
+                found[index] = await _in_time(runs.search_run("articles", query, searched), search.TOOL.timeout_s)
+            except SluiceError as error:
+                failures.append(error)  # alone: a group of errors has no fate of its own
+
+        async with anyio.create_task_group() as tasks:
+            for index, query in enumerate(queries):
+                tasks.start_soon(find, index, query)
+        if failures:
+            raise failures[0]
+        return [found[index] for index in range(len(queries))]
 
     def _is_as_approved(self, call: Call, thread: ThreadRef) -> bool:
         digest = digests.args_digest_for(
@@ -170,8 +189,10 @@ class Execute:
             return Ran(READ_FAILED if tool.effect == "READ" else TOOL_FAILED, "error")
 
     def _bounded(self, text: str) -> str:
-        text, limit = clean_text(text), self.parts.limits.tool_result_chars
-        return text if len(text) <= limit else shorten(text, limit) + CUT
+        limit = self.parts.limits.tool_result_chars
+        # Secrets would go on into calls, requests and summaries. A little more than is kept is read, so that none is seen by half.
+        masked = without_secrets(text[: limit + MAX_HELD_CHARS])
+        return masked if len(text) <= limit else shorten(masked, limit) + CUT
 
 
 async def _in_time(work: Awaitable[_T], timeout_s: float) -> _T:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessageChunk
 
 from flows.answer_filter import (
+    ANY_LINK,
     LINK,
     MAX_HELD_CHARS,
     SECRET,
@@ -20,6 +21,7 @@ from flows.answer_filter import (
     shown_chunks,
     shown_step,
     shown_text,
+    without_secrets,
 )
 from flows.streaming import storable_text
 
@@ -217,3 +219,9 @@ async def test_four_tokens_are_four_chunks_and_the_first_comes_before_the_last_i
 async def test_what_was_held_back_to_the_end_comes_in_a_chunk_of_the_same_turn():
     chunks = [chunk async for chunk in shown_chunks(_chunks([f"Hi {FAMILY}"])())]
     assert [(chunk.text, chunk.id) for chunk in chunks] == [("Hi ", "run-1"), (FAMILY, "run-1")]
+
+
+@given(TEXT)
+def test_the_short_way_for_what_a_model_reads_is_the_long_way_and_leaves_addresses(text):
+    assert without_secrets(text) == shown_text(text, ANY_LINK)
+    assert without_secrets("See https://evil.example/a?b=c") == "See https://evil.example/a?b=c"

@@ -4,10 +4,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from flows.agent.parts import AgentLimits
 from flows.agent.tools import ToolContext, tool
 from tests.fakes.agents import THREAD, TOOLS, World, adds_up, one, only
 from tests.fakes.chat_model import Script, call, say
 from tests.fakes.ledger import CrashError, CrashingLedger
+from tests.fakes.retriever import FakeRetriever, passage
 from topics import events
 from topics.errors import ConfigError, FencedError, TimedOutError, UnavailableError
 
@@ -192,3 +194,95 @@ async def test_a_tool_that_is_away_does_not_cut_off_the_effect_beside_it():
     told = await world.resume(request)
     assert one(events.ApprovalExecuted, told).status == "ok"
     assert world.effects() == [("wire", {})]
+
+
+async def test_reads_of_one_turn_run_at_the_same_time():
+    """Each waits for the others: one after the other, none would end."""
+    together, arrived = anyio.Event(), list[str]()
+
+    @tool(effect="READ", timeout_s=5.0)
+    async def meet(context: ToolContext, *, name: str) -> str:  # noqa: ARG001 the shape of every tool
+        """Wait for two others."""
+        arrived.append(name)
+        if len(arrived) == 3:
+            together.set()
+        await together.wait()
+        return name
+
+    world = _world(call(*((f"c{name}", "meet", {"name": name}) for name in "abc")), say("Done."), tools=(meet,))
+    assert adds_up(await world.ask()).text == "Done."
+    assert await _tool_texts(world) == ["a", "b", "c"]
+
+
+class Meeting(FakeRetriever):
+    """Answers only when as many searches are under way as were promised, and the last of them first."""
+
+    def __init__(self, searches: int) -> None:
+        super().__init__({name: [passage(name)] for name in "abc"})
+        self.left, self.together = searches, anyio.Event()
+
+    async def search(self, *, tenant: str, query: str, limit: int):
+        self.left -= 1
+        if not self.left:
+            self.together.set()
+        await self.together.wait()
+        for _ in range("cba".index(query) * 5):
+            await anyio.lowlevel.checkpoint()
+        return await super().search(tenant=tenant, query=query, limit=limit)
+
+
+async def test_searches_of_one_turn_run_at_the_same_time_and_are_numbered_in_the_order_of_the_calls():
+    world = _world(call(*((f"c{name}", "search_articles", {"query": name}) for name in "abc")), say("Done [2]."))
+    world.retriever = Meeting(3)
+    done = adds_up(await world.ask())
+    assert [text.split()[0] + text[-1] for text in await _tool_texts(world)] == ["[1]a", "[2]b", "[3]c"]
+    assert [citation.passage for citation in done.citations] == ["b"]
+
+
+async def test_a_search_that_fails_beside_another_is_the_error_that_its_record_waits_for():
+    class Half(FakeRetriever):
+        async def search(self, *, tenant: str, query: str, limit: int):
+            if query == "b":
+                raise UnavailableError("index")
+            return await super().search(tenant=tenant, query=query, limit=limit)
+
+    world = _world(call(*((f"c{name}", "search_articles", {"query": name}) for name in "ab")), say("Done [1]."))
+    world.retriever = Half({"a": [passage("A")], "b": [passage("B")]})
+    with pytest.raises(UnavailableError):
+        await world.ask()
+    world.retriever = FakeRetriever({"a": [passage("A")], "b": [passage("B")]})
+    assert adds_up(await world.ask()).text == "Done [1]."
+    assert len(world.script.prompts) == 2, "the turn that ordered the searches was kept"
+
+
+SECRETS = ("sk-" + "live4f9aK2mQx81LpZ03vT", "4111 1111 1111 1111", "Bearer 9f8e7d6c5b4a39281706f5e4d3c2")
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+async def test_a_secret_in_a_result_is_masked_before_the_model_reads_it_and_an_address_is_not(secret: str):
+    """P11: else it would go on into calls, requests that people see, and summaries."""
+
+    @tool(effect="READ")
+    async def leaky(context: ToolContext) -> str:  # noqa: ARG001 the shape of every tool
+        """Tell too much."""
+        return f"Key {secret} for https://shop.example/a?b=1, kept."
+
+    found = {"keys": [passage(f"The key is {secret} of old.")]}
+    turn = call(("c1", "leaky", {}), ("c2", "search_articles", {"query": "keys"}))
+    world = _world(turn, say("Done [1]."), tools=(leaky,), retriever=FakeRetriever(found))
+    told = await world.ask()
+    texts = await _tool_texts(world)
+    assert secret not in str(told), "nor in what is cited"
+    assert not [text for text in texts if secret in text]
+    assert any("https://shop.example/a?b=1, kept." in text for text in texts)
+
+
+async def test_a_secret_that_the_cut_of_a_result_goes_through_is_masked_whole():
+    @tool(effect="READ")
+    async def leaky(context: ToolContext) -> str:  # noqa: ARG001 the shape of every tool
+        """Tell too much."""
+        return "x" * 95 + " " + SECRETS[0] + "y" * 100
+
+    world = _world(call(("c1", "leaky", {})), say("Done."), tools=(leaky,), limits=AgentLimits(tool_result_chars=110))
+    await world.ask()
+    assert "sk-" not in (await _tool_texts(world))[0]
