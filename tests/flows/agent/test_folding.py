@@ -14,7 +14,7 @@ from flows.agent.parts import AgentLimits
 from tests.fakes.agents import THREAD, World, adds_up, only
 from tests.fakes.chat_model import Script, Turn, call, say
 from topics.errors import BudgetExceededError, OutageError, UnavailableError
-from topics.events import AnswerCompleted
+from topics.events import AnswerCompleted, AnswerFailed, ApprovalRequested
 
 LIMITS = AgentLimits(history_tokens=400, summary_tokens=100)
 LONG = "x" * 400
@@ -234,3 +234,44 @@ def test_what_is_folded_and_what_stays_are_whole_exchanges_and_the_newest_stays(
 def test_a_system_prompt_without_a_summary_is_as_it_was():
     assert prompts.system_prompt("Be brief.") == f"{prompts.AGENT_RULES}\n\nBe brief."
     assert isinstance(SystemMessage(prompts.system_prompt("", summary="a")).text, str)
+
+
+async def test_the_most_model_calls_with_a_fold_before_one_of_them_and_after_stay_within_the_graph_s_own_bound():
+    """LangGraph's limit starts again with each resume and fails a query as a bug; ours ends it, and must come first."""
+    most = 6
+
+    def answer(messages):
+        if is_fold(messages):
+            return say("The order is #W77.")
+        return call((None, "read_order", {"order": "y" * 900}))
+
+    own = world(remembers, limits=AgentLimits(history_tokens=400, summary_tokens=100, max_model_calls_per_query=most))
+    await talk(own, 3)
+    own.script.answer = answer
+    before = len(own.script.prompts)
+    told = await own.ask("look", query_id="look")
+    assert only(AnswerFailed, told)[0].code == "too_many_steps"
+    calls = own.script.prompts[before:]
+    assert len([prompt for prompt in calls if not is_fold(prompt)]) == most
+    assert len([prompt for prompt in calls if is_fold(prompt)]) >= 1
+
+
+async def test_a_query_that_waits_for_a_person_has_not_folded_again_when_it_goes_on():
+    """The count of tries is in the state: a resume does not begin it anew."""
+    tries: list[bool] = []
+
+    def answer(messages):
+        if is_fold(messages):
+            tries.append(True)
+            return Turn(error=UnavailableError("down"))
+        if messages[-1].type == "human":
+            return call(("c1", "refund", {"order": "y" * 2_000, "cents": 1}))
+        return say("Done.")
+
+    own = world(remembers)
+    await talk(own, 3)
+    own.script.answer = answer
+    (request,) = only(ApprovalRequested, await own.ask("refund", query_id="q-refund"))
+    await own.resume(request)
+    in_query = len(tries) - 1
+    assert in_query <= 1, "one try before a call; another one after the query"
