@@ -1,21 +1,22 @@
 """Cut an article into passages: by headings first, then paragraphs, lines, sentences, words. Nothing is cut inside a character.
 
+Short sections that follow each other share a passage: a heading with one line below it says too little to be found by.
 A pure function: the same article gives the same passages, so a re-run writes the same index.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html.parser import HTMLParser
+from itertools import islice, takewhile
 from typing import Final
 
-from langchain_core.messages import HumanMessage
-from langchain_core.messages.utils import count_tokens_approximately
 from langchain_text_splitters import RecursiveCharacterTextSplitter
 
-PASSAGE_TOKENS: Final = 220
-OVERLAP_TOKENS: Final = 24
+# With its title path and what counting by letters misses, a passage stays within the 256 tokens that the encoder reads.
+PASSAGE_TOKENS: Final = 192
+OVERLAP_TOKENS: Final = 20
 PATH_SEPARATOR: Final = " > "
 
 # Characters that belong to the one before them: marks, joiners, variation selectors, skin tones, tags, Hangul vowels and tails.
@@ -38,7 +39,9 @@ _SEPARATORS: Final = (
 _HEADING: Final = re.compile(r"^ {0,3}(#{1,6})[ \t]+(.+?)[ \t]*#*$")
 _FENCE: Final = re.compile(r"^ {0,3}(```|~~~)")
 _HTML: Final = re.compile(r"<(?:p|br|h[1-6]|div|li|ul|ol|table|tr|section|article|body)\b[^<>]*>", re.IGNORECASE)
-_WIDE: Final = re.compile(r"[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U0001f000-\U0003ffff]")
+_TOKEN: Final = re.compile(r"[A-Za-z]{1,7}|[0-9]{1,3}|[^\sA-Za-z0-9]")
+
+_Section = tuple[tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def chunk(title: str, body: str, *, passage_tokens: int = PASSAGE_TOKENS, overla
     splitter = _splitter(passage_tokens, overlap_tokens)
     pieces = [
         (PATH_SEPARATOR.join(path), text.strip("\n").rstrip())
-        for path, section in _sections(title.strip(), _plain(body))
+        for path, section in _packed(_sections(title.strip(), _plain(body)), passage_tokens)
         for text in splitter.split_text(section)
         if text.strip()
     ]
@@ -69,10 +72,11 @@ def chunk(title: str, body: str, *, passage_tokens: int = PASSAGE_TOKENS, overla
 
 
 def count_tokens(text: str) -> int:
-    """About how many tokens a text has: four letters a token, one for a sign of a script without spaces, or an emoji."""
-    narrow, wide = _WIDE.subn("", text)
-    # The count of a message adds its role, which is one token long.
-    return count_tokens_approximately([HumanMessage(narrow)], extra_tokens_per_message=-1.0) + wide
+    """About how many tokens a text has: seven letters, three digits, or one other sign each.
+
+    Against the tokenizer of all-MiniLM-L6-v2 on technical notes: the median right, 1 in 100 texts 27 % too low.
+    """
+    return len(_TOKEN.findall(text))
 
 
 def clip(text: str, max_tokens: int) -> str:
@@ -81,6 +85,12 @@ def clip(text: str, max_tokens: int) -> str:
         return text
     pieces = _splitter(max_tokens, 0).split_text(text[: max_tokens * 8])
     return pieces[0].rstrip() if pieces else ""
+
+
+def windows(text: str, *, most: int) -> list[str]:
+    """Cut a text into parts that an encoder reads whole, without overlap; at most so many, from its beginning."""
+    parts = (part for part in _splitter(PASSAGE_TOKENS, 0).split_text(text) if part.strip())
+    return list(islice(parts, most))
 
 
 def embedding_text(piece: Piece) -> str:
@@ -101,7 +111,41 @@ def _splitter(passage_tokens: int, overlap_tokens: int) -> RecursiveCharacterTex
     )
 
 
-def _sections(title: str, body: str) -> Iterator[tuple[tuple[str, ...], str]]:
+def _packed(sections: Iterable[_Section], passage_tokens: int) -> Iterator[_Section]:
+    """Join sections in a row while they fit into a passage. The joined text keeps the headings that its path lacks."""
+    group: list[_Section] = []
+    for section in sections:
+        if not section[1].strip():
+            continue
+        if group and count_tokens(_joined([*group, section])[1]) > passage_tokens:
+            yield _joined(group)
+            group = []
+        group.append(section)
+    if group:
+        yield _joined(group)
+
+
+def _joined(group: Sequence[_Section]) -> _Section:
+    if len(group) == 1:
+        return group[0]
+    shared = _shared([path for path, _ in group])
+    texts: list[str] = []
+    above = shared
+    for path, text in group:
+        known = len(_shared([above, path]))
+        headings = [f"{'#' * (depth - len(shared) + 1)} {path[depth]}" for depth in range(known, len(path))]
+        texts.append("\n".join([*headings, text.strip("\n")]))
+        above = path
+    return shared, "\n\n".join(texts)
+
+
+def _shared(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """What all paths begin with."""
+    same = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+    return tuple(names[0] for names in same)
+
+
+def _sections(title: str, body: str) -> Iterator[_Section]:
     """Text under each heading, with the headings above it. A `#` inside a code fence is no heading."""
     path: list[tuple[int, str]] = [(0, title)] if title else []
     lines: list[str] = []

@@ -1,14 +1,21 @@
 """Put articles into the index, and take them out."""
 
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
 from anyio import to_thread
 
 from flows.chunking import Piece, chunk, embedding_text
+from flows.duplicates import distinct
 from flows.ports import ArticleIndex, Embedder, Passage
 from topics.events import ArticlePublished, ArticleRetired
 
 
 async def index_article(article: ArticlePublished, *, tenant: str, embedder: Embedder, index: ArticleIndex) -> int:
     """Cut an article, embed its passages and swap them in at once. Running it again changes nothing.
+
+    A revision with the content that the index holds already is not embedded again.
 
     Returns:
         How many passages the article has now. One without any text is taken out: 0.
@@ -17,14 +24,32 @@ async def index_article(article: ArticlePublished, *, tenant: str, embedder: Emb
         UnavailableError, OutageError and the embedder's errors: the index holds the article as it was before.
     """
     # A long article takes a second to cut, and the loop has other records to serve.
-    pieces = await to_thread.run_sync(chunk, article.title, article.body)
+    pieces = await to_thread.run_sync(_pieces, article.title, article.body)
     if not pieces:
         await index.remove(tenant=tenant, article_id=article.article_id)
         return 0
-    vectors = await embedder.embed([embedding_text(piece) for piece in pieces])
+    texts = [embedding_text(piece) for piece in pieces]
     passages = [_passage(article, piece, tenant=tenant) for piece in pieces]
-    await index.replace(tenant=tenant, article_id=article.article_id, passages=passages, vectors=vectors)
+    content = _digest([article.title, *texts])
+    if await index.keep(tenant=tenant, article_id=article.article_id, passages=passages, content=content):
+        return len(passages)
+    vectors = await embedder.embed(texts)
+    await index.replace(tenant=tenant, article_id=article.article_id, passages=passages, vectors=vectors, content=content)
     return len(passages)
+
+
+def _pieces(title: str, body: str) -> list[Piece]:
+    """The passages of an article, without those that repeat one before them."""
+    kept = distinct(chunk(title, body), text=lambda piece: piece.text)
+    return [replace(piece, ordinal=ordinal) for ordinal, piece in enumerate(kept)]
+
+
+def _digest(texts: Sequence[str]) -> str:
+    """One hash for a list of texts; where one ends and the next begins is part of it."""
+    whole = hashlib.sha256()
+    for text in texts:
+        whole.update(hashlib.sha256(text.encode()).digest())
+    return whole.hexdigest()
 
 
 async def retire_article(article: ArticleRetired, *, tenant: str, index: ArticleIndex) -> int:

@@ -45,13 +45,32 @@ class Retriever(Protocol):
         ...
 
 
+class Reranker(Protocol):
+    """A second look at what a search found."""
+
+    async def rerank(self, query: str, passages: Sequence[Passage], *, limit: int) -> Sequence[Passage]:
+        """At most `limit` of the passages, each once, best first; nothing is added.
+
+        Raises:
+            UnavailableError: A model that it asks did not answer.
+        """
+        ...
+
+
 class ArticleIndex(Protocol):
     """Where passages are kept."""
 
+    async def keep(self, *, tenant: str, article_id: str, passages: Sequence[Passage], content: str) -> bool:
+        """Whether nothing has to be embedded: the index holds this content, or a newer revision.
+
+        Of the same content, revision and url become those of `passages`.
+        """
+        ...
+
     async def replace(
-        self, *, tenant: str, article_id: str, passages: Sequence[Passage], vectors: Sequence[Sequence[float]]
+        self, *, tenant: str, article_id: str, passages: Sequence[Passage], vectors: Sequence[Sequence[float]], content: str
     ) -> None:
-        """Swap all passages of an article at once. `vectors[i]` belongs to `passages[i]`."""
+        """Swap all passages of an article at once. `vectors[i]` belongs to `passages[i]`; `content` is told by `keep`."""
         ...
 
     async def remove(self, *, tenant: str, article_id: str) -> int:

@@ -3,18 +3,24 @@
 Source: Cormack, Clarke and Buettcher, "Reciprocal rank fusion", SIGIR 2009 (c = 60).
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from itertools import islice
+from typing import Final, Protocol, TypeVar
 
 import anyio
 
-from flows.ports import Embedder, Passage
+from flows.chunking import windows
+from flows.duplicates import distinct
+from flows.ports import Embedder, Passage, Reranker
 from topics.errors import RetryableError, SluiceError
 
 RRF_C: Final = 60
 BRANCH_LIMIT: Final = 50
+RERANKED: Final = 40
+QUERY_WINDOWS: Final = 8
 
 PassageId = tuple[str, int]
 
@@ -40,6 +46,9 @@ class _Found(Protocol):
     def url(self) -> str | None: ...
     @property
     def score(self) -> float: ...
+
+
+_Owned = TypeVar("_Owned", bound=_Found)
 
 
 class Branches(Protocol):
@@ -76,27 +85,42 @@ class FusionPolicy:
 class HybridRetriever:
     """`flows/ports.Retriever` over an index with two branches."""
 
-    def __init__(self, *, branches: Branches, embedder: Embedder, policy: FusionPolicy | None = None) -> None:
+    def __init__(
+        self, *, branches: Branches, embedder: Embedder, policy: FusionPolicy | None = None, reranker: Reranker | None = None
+    ) -> None:
         self._branches = branches
         self._embedder = embedder
         self._policy = policy or FusionPolicy()
+        self._reranker = reranker
 
     async def search(self, *, tenant: str, query: str, limit: int) -> Sequence[Passage]:
         """The best passages of one tenant, best first; empty when nothing is near enough.
 
+        Of passages that say nearly the same, in whatever articles, only the best is given.
+
         Raises:
+            ValueError: There is no tenant. Nothing was asked.
             UnavailableError, OutageError: A branch or the embedding model did not answer. A half result is never returned.
         """
+        if not tenant.strip():
+            raise ValueError("a search needs a tenant")
         if not query.strip() or limit < 1:
             return []
         lexical, dense = await self._both(tenant, query)
         # An adapter that forgot its filter must not become an answer.
-        lexical = [found for found in lexical if found.tenant == tenant]
-        dense = [found for found in dense if found.tenant == tenant]
+        lexical = self._checked(tenant, lexical)
+        dense = self._checked(tenant, dense)
         if not dense or max(found.score for found in dense) < self._policy.min_similarity:
             return []
         ranked = fuse({"lexical": lexical, "dense": dense}, self._policy)
-        return [_passage(found, score) for found, score in ranked if found.tenant == tenant][:limit]
+        single = distinct((_passage(found, score) for found, score in ranked), text=lambda passage: passage.text)
+        if self._reranker is None:
+            return list(islice(single, limit))
+        best = list(islice(single, max(limit, RERANKED)))
+        return self._checked(tenant, await self._reranker.rerank(query, best, limit=limit))[:limit]
+
+    def _checked(self, tenant: str, passages: Sequence[_Owned]) -> list[_Owned]:
+        return [passage for passage in passages if passage.tenant == tenant]
 
     async def _both(self, tenant: str, query: str) -> tuple[Sequence[_Found], Sequence[_Found]]:
         found: dict[str, Sequence[_Found]] = {}
@@ -105,8 +129,8 @@ class HybridRetriever:
             found["lexical"] = await self._branches.lexical(tenant, query, BRANCH_LIMIT)
 
         async def dense() -> None:
-            (vector,) = await self._embedder.embed([query])
-            found["dense"] = await self._branches.nearest(tenant, vector, BRANCH_LIMIT)
+            vectors = await self._embedder.embed(windows(query, most=QUERY_WINDOWS))
+            found["dense"] = await self._branches.nearest(tenant, mean_direction(vectors), BRANCH_LIMIT)
 
         try:
             async with anyio.create_task_group() as group:
@@ -115,6 +139,16 @@ class HybridRetriever:
         except ExceptionGroup as failures:
             raise _worst(failures) from failures
         return found["lexical"], found["dense"]
+
+
+def mean_direction(vectors: Sequence[Sequence[float]]) -> list[float]:
+    """The unit vector between unit vectors: what stands for a question that is longer than the encoder reads at once.
+
+    Vectors that cancel each other leave the first one.
+    """
+    sums = [math.fsum(places) for places in zip(*vectors, strict=True)]
+    length = math.sqrt(math.fsum(number * number for number in sums))
+    return [number / length for number in sums] if length > 1e-6 else list(vectors[0])
 
 
 def fuse(branches: Mapping[str, Sequence[_Found]], policy: FusionPolicy) -> list[tuple[_Found, float]]:

@@ -38,16 +38,34 @@ class MemoryIndex:
 
     def __init__(self) -> None:
         self.articles: dict[tuple[str, str], list[tuple[Passage, Sequence[float]]]] = {}
+        self.contents: dict[tuple[str, str], str] = {}
         self.leaks = False
         self.errors: dict[str, Exception] = {}
 
+    async def keep(self, *, tenant: str, article_id: str, passages: Sequence[Passage], content: str) -> bool:
+        known = self.articles.get((tenant, article_id))
+        if known and known[0][0].revision > passages[0].revision:
+            return True
+        if not known or self.contents.get((tenant, article_id)) != content:
+            return False
+        new = passages[0]
+        self.articles[(tenant, article_id)] = [(replace(p, revision=new.revision, url=new.url), vector) for p, vector in known]
+        return True
+
     async def replace(
-        self, *, tenant: str, article_id: str, passages: Sequence[Passage], vectors: Sequence[Sequence[float]]
+        self,
+        *,
+        tenant: str,
+        article_id: str,
+        passages: Sequence[Passage],
+        vectors: Sequence[Sequence[float]],
+        content: str = "",
     ) -> None:
         known = self.articles.get((tenant, article_id))
         if known and known[0][0].revision > passages[0].revision:
             return
         self.articles[(tenant, article_id)] = list(zip(passages, vectors, strict=True))
+        self.contents[(tenant, article_id)] = content
 
     async def remove(self, *, tenant: str, article_id: str) -> int:
         return len(self.articles.pop((tenant, article_id), []))

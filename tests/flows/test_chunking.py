@@ -82,24 +82,51 @@ def test_a_long_cluster_is_whole_wherever_the_cut_falls(cluster: str, before: in
 
 
 def test_headings_make_sections_with_their_path() -> None:
-    body = "intro\n# Refunds\nhow\n## Cards ##\ncards\n### Deep\ndeep\n## Cash\ncash"
-    assert [(piece.title_path, piece.text) for piece in chunk("Refunds", body)] == [
-        ("Refunds", "intro"),
-        ("Refunds", "how"),
-        ("Refunds > Cards", "cards"),
-        ("Refunds > Cards > Deep", "deep"),
-        ("Refunds > Cash", "cash"),
+    body = "a b c d\n# Refunds\ne f g h\n## Cards ##\ni j k l\n### Deep\nm n o p\n## Cash\nq r s t"
+    assert [(piece.title_path, piece.text) for piece in chunk("Refunds", body, passage_tokens=4, overlap_tokens=0)] == [
+        ("Refunds", "a b c d"),
+        ("Refunds", "e f g h"),
+        ("Refunds > Cards", "i j k l"),
+        ("Refunds > Cards > Deep", "m n o p"),
+        ("Refunds > Cash", "q r s t"),
     ]
+
+
+def test_short_sections_share_a_passage_that_keeps_their_headings() -> None:
+    body = "intro\n# Cards\ncards\n## Deep\ndeep\n# Cash\ncash"
+    assert [(piece.title_path, piece.text) for piece in chunk("Refunds", body)] == [
+        ("Refunds", "intro\n\n# Cards\ncards\n\n## Deep\ndeep\n\n# Cash\ncash")
+    ]
+    below = "# Cards\n## Lost\ncall\n## Stolen\ncall at once"
+    assert [(piece.title_path, piece.text) for piece in chunk("Help", below)] == [
+        ("Help > Cards", "# Lost\ncall\n\n# Stolen\ncall at once")
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 40)), max_size=12), st.integers(20, 60))
+def test_sections_share_a_passage_only_while_they_fit_and_every_word_stays(shape: list[tuple[int, int]], limit: int) -> None:
+    sections = [(level, f"h{at}", [f"w{at}"] * words) for at, (level, words) in enumerate(shape)]
+    body = "\n".join(f"{'#' * level} {name}\n{' '.join(words)}" for level, name, words in sections)
+    pieces = chunk("", body, passage_tokens=limit, overlap_tokens=0)
+    assert all(count_tokens(piece.text) <= limit for piece in pieces)
+    read = [word for piece in pieces for word in piece.text.split() if word.startswith("w")]
+    assert read == [word for _, _, words in sections for word in words]
+    for at, (_, name, _) in enumerate(sections):
+        first = next(piece for piece in pieces if f"w{at}" in piece.text)
+        assert name in first.title_path or f"# {name}" in first.text
 
 
 def test_a_comment_in_a_code_block_is_no_heading() -> None:
     body = "```sh\n# not a heading\n~~~\n# nor this\n```\n# Heading\ntext"
-    assert [piece.title_path for piece in chunk("T", body)] == ["T", "T > Heading"]
+    pieces = chunk("T", f"{body} {'word ' * 20}", passage_tokens=24, overlap_tokens=0)
+    assert {piece.title_path for piece in pieces} == {"T", "T > Heading"}
 
 
 def test_html_is_read_as_text_with_headings() -> None:
     body = "<h1>Big</h1><p>One &amp; two</p><script>alert(1)</script><h2>Small</h2><ul><li>a<li>b</ul>x<br>y"
-    assert [(piece.title_path, piece.text.split()) for piece in chunk("T", body)] == [
+    pieces = chunk("T", body, passage_tokens=5, overlap_tokens=0)
+    assert [(piece.title_path, piece.text.split()) for piece in pieces] == [
         ("T > Big", ["One", "&", "two"]),
         ("T > Big > Small", ["a", "b", "x", "y"]),
     ]

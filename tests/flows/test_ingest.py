@@ -7,7 +7,8 @@ from tests.fakes.article_index import MemoryIndex, WordEmbedder
 from topics.errors import UnavailableError
 from topics.events import ArticlePublished, ArticleRetired
 
-BODY = "Refunds take five days.\n\n# Cards\nCards are refunded at once."
+LONG = " ".join(f"step{number}" for number in range(60))
+BODY = f"Refunds take five days. {LONG}\n\n# Cards\nCards are refunded at once. {LONG}."
 
 
 def article(body: str = BODY, *, revision: int = 1, title: str = "Refunds") -> ArticlePublished:
@@ -27,7 +28,7 @@ async def test_an_article_is_kept_in_passages_with_its_source() -> None:
 async def test_a_vector_knows_where_its_passage_stands() -> None:
     embedder = WordEmbedder()
     await index_article(article(), tenant="acme", embedder=embedder, index=MemoryIndex())
-    assert embedder.texts[1] == "Refunds > Cards\nCards are refunded at once."
+    assert embedder.texts[1].startswith("Refunds > Cards\nCards are refunded at once.")
 
 
 async def test_running_again_changes_nothing() -> None:
@@ -62,3 +63,34 @@ async def test_a_retired_article_is_gone_for_its_tenant_only() -> None:
     assert await retire_article(ArticleRetired(article_id="a1"), tenant="acme", index=index) == 2
     assert await retire_article(ArticleRetired(article_id="a1"), tenant="acme", index=index) == 0
     assert list(index.articles) == [("other", "a1")]
+
+
+async def test_a_new_revision_of_the_same_content_is_not_embedded_again() -> None:
+    index, embedder = MemoryIndex(), WordEmbedder()
+    await index_article(article(), tenant="acme", embedder=embedder, index=index)
+    embedded = list(embedder.texts)
+    assert await index_article(article(revision=2), tenant="acme", embedder=embedder, index=index) == 2
+    assert embedder.texts == embedded
+    assert {passage.revision for passage, _ in index.articles["acme", "a1"]} == {2}
+    await index_article(article(title="Returns", revision=3), tenant="acme", embedder=embedder, index=index)
+    assert len(embedder.texts) == 2 * len(embedded)
+    assert {passage.title for passage, _ in index.articles["acme", "a1"]} == {"Returns"}
+
+
+async def test_another_tenant_s_same_article_is_its_own() -> None:
+    index, embedder = MemoryIndex(), WordEmbedder()
+    for tenant in ("acme", "other"):
+        await index_article(article(), tenant=tenant, embedder=embedder, index=index)
+    assert {tenant for tenant, _ in index.articles} == {"acme", "other"}
+
+
+async def test_a_passage_that_repeats_another_of_its_article_is_dropped() -> None:
+    index, embedder = MemoryIndex(), WordEmbedder()
+    section = " ".join(
+        f"{verb} the {noun}" for verb in ("fill", "sign", "send") for noun in ["form", "letter", "card", "note", "slip", "page"]
+    )
+    parts = {"Cards": section, "Cash": section, "Cheques": section.replace("slip", "sheet", 1), "Coins": f"{section} 7"}
+    body = "\n".join(f"# {name}\n{text} {text.upper().lower()}" for name, text in parts.items())
+    assert await index_article(article(body), tenant="acme", embedder=embedder, index=index) == 2
+    passages = [passage for passage, _ in index.articles["acme", "a1"]]
+    assert [(passage.ordinal, passage.title_path) for passage in passages] == [(0, "Refunds > Cards"), (1, "Refunds > Coins")]

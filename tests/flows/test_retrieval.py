@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.ingest import index_article
-from flows.ports import Passage, Retriever
+from flows.ports import Passage, Reranker, Retriever
 from flows.retrieval import RRF_C, FusionPolicy, HybridRetriever, fuse
 from tests.fakes.article_index import MemoryIndex, WordEmbedder
 from topics.errors import OutageError, SluiceError, UnavailableError
@@ -17,8 +17,10 @@ from topics.events import ArticlePublished
 RANKINGS = st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 3)), unique=True, max_size=12)
 
 
-def passage(article: str, ordinal: int = 0, *, tenant: str = "acme", score: float = 1.0) -> Passage:
-    return Passage(tenant=tenant, article_id=article, title="T", title_path="T", text="x", revision=1, ordinal=ordinal, score=score)
+def passage(article: str, ordinal: int = 0, *, tenant: str = "acme", score: float = 1.0, text: str = "x") -> Passage:
+    return Passage(
+        tenant=tenant, article_id=article, title="T", title_path="T", text=text, revision=1, ordinal=ordinal, score=score
+    )
 
 
 @pytest.fixture
@@ -148,3 +150,57 @@ def test_fusion_keeps_each_passage_once_in_falling_order(
 def test_one_branch_alone_keeps_its_order(ranking: list[tuple[str, int]]) -> None:
     ranked = fuse({"lexical": [], "dense": [passage(*key) for key in ranking]}, FusionPolicy(per_article=99))
     assert [(found.article_id, found.ordinal) for found, _ in ranked] == ranking
+
+
+@given(RANKINGS, RANKINGS, st.floats(0.0, 2.0), st.floats(0.01, 2.0))
+def test_a_fused_score_is_the_sum_that_a_hand_would_write(
+    lexical: list[tuple[str, int]], dense: list[tuple[str, int]], lexical_weight: float, dense_weight: float
+) -> None:
+    policy = FusionPolicy(lexical_weight=lexical_weight, dense_weight=dense_weight, per_article=99)
+    ranked = fuse({"lexical": [passage(*key) for key in lexical], "dense": [passage(*key) for key in dense]}, policy)
+    for found, score in ranked:
+        key = (found.article_id, found.ordinal)
+        by_hand = lexical_weight / (60 + lexical.index(key) + 1) if key in lexical else 0.0
+        by_hand += dense_weight / (60 + dense.index(key) + 1) if key in dense else 0.0
+        assert score == pytest.approx(by_hand)
+    assert len(ranked) == len({*lexical, *dense})
+
+
+@pytest.mark.parametrize("tenant", ["", " ", "\n\t"])
+async def test_without_a_tenant_nothing_is_asked(index: MemoryIndex, tenant: str) -> None:
+    index.errors = {"lexical": AssertionError("asked"), "nearest": AssertionError("asked")}
+    embedder = WordEmbedder()
+    with pytest.raises(ValueError, match="tenant"):
+        await retriever(index, embedder=embedder).search(tenant=tenant, query="refund", limit=5)
+    assert embedder.texts == []
+
+
+async def test_of_two_articles_that_say_the_same_one_is_given_and_the_other_stands_in_when_it_is_retired() -> None:
+    index = MemoryIndex()
+    body = (
+        "A refund of a card payment takes five days, and the bank sends a letter when the money has arrived with you, so that "
+        "there is nothing left to do for anybody who has asked for it in the branch or by the form on this page."
+    )
+    for name, text in (("one", body), ("two", body.replace("letter", "note")), ("cash", body.replace("five", "5"))):
+        event = ArticlePublished(article_id=name, title="Refunds", body=text)
+        await index_article(event, tenant="acme", embedder=WordEmbedder(), index=index)
+    asked = {"tenant": "acme", "query": body, "limit": 5}
+    first = [found.article_id for found in await retriever(index).search(**asked)]
+    assert len(first) == 2
+    assert "cash" in first
+    (shown,) = set(first) - {"cash"}
+    await index.remove(tenant="acme", article_id=shown)
+    assert set(first) ^ {found.article_id for found in await retriever(index).search(**asked)} == {"one", "two"}
+
+
+async def test_a_reranker_has_the_last_word_on_order_and_none_on_whose_passages_they_are(index: MemoryIndex) -> None:
+    class Backwards:
+        async def rerank(self, query: str, passages: Sequence[Passage], *, limit: int) -> Sequence[Passage]:
+            assert query == "refund the password"
+            return [passage("foreign", tenant="other"), *reversed(passages)][: limit + 1]
+
+    policy = FusionPolicy(min_similarity=0.0)
+    plain = await retriever(index, policy=policy).search(tenant="acme", query="refund the password", limit=2)
+    port: Reranker = Backwards()
+    turned = HybridRetriever(branches=index, embedder=WordEmbedder(), policy=policy, reranker=port)
+    assert await turned.search(tenant="acme", query="refund the password", limit=2) == [*reversed(plain)]

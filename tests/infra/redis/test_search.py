@@ -76,7 +76,7 @@ async def test_words_are_stemmed_and_a_heading_weighs_more(index: RedisArticleIn
     assert [hit.article_id for hit in await index.lexical("acme", "ships?", 5)] == ["head", "text"]
 
 
-@pytest.mark.parametrize("other", ["ACME", "acme,other", "acme other", "acme|other", "acm*", "*", "acme}", "", "äcme"])
+@pytest.mark.parametrize("other", ["ACME", "acme,other", "acme other", "acme|other", "acm*", "*", "acme}", "äcme"])
 async def test_a_tenant_sees_only_its_own_passages_however_names_look(index: RedisArticleIndex, other: str) -> None:
     await put(index, passage("acme", text="refund for acme"))
     await put(index, passage(other, text="refund for other"))
@@ -212,7 +212,10 @@ async def test_replies_are_read_under_every_protocol(redis_url: str, redis_keys:
     await client.aclose()
 
 
-@given(st.text(), st.text())
+TENANTS = st.text(min_size=1).filter(str.strip)
+
+
+@given(TENANTS, TENANTS)
 def test_a_tag_is_plain_hex_and_differs_with_the_tenant(one: str, other: str) -> None:
     one, other = (text.encode(errors="replace").decode() for text in (one, other))
     assert len(tenant_tag(one)) == 32
