@@ -15,11 +15,12 @@ from flows.agent import decided, folding, router, search, written
 from flows.agent.parts import AgentParts
 from flows.agent.state import AgentState, OutcomeRecord, RunContext
 from flows.agent.tools import Tool, Toolset
-from flows.answer_filter import Links
+from flows.links import Links, links_of
 from topics import sizes
-from topics.errors import RejectedError, UnavailableError
+from topics.errors import BudgetExceededError, RejectedError, UnavailableError
 
 CONTEXT_TOO_LONG: Final = "context_too_long"
+_REJECTIONS: Final = {CONTEXT_TOO_LONG: "too_long", BudgetExceededError.code: BudgetExceededError.code}
 _log = logging.getLogger(__name__)
 
 _FAILURES: Final = {"length": "truncated", "content_filter": "filtered"}
@@ -90,7 +91,7 @@ class ModelTurn:
         except RejectedError as error:
             # Raised again, it would leave an open step, which every later question of the thread would run into.
             _log.warning("the model's provider rejected a request: %s", error.reason_code)
-            return self._end(state, code="too_long" if error.reason_code == CONTEXT_TOO_LONG else "rejected", text="")
+            return self._end(state, code=_REJECTIONS.get(error.reason_code, "rejected"), text="")
         if call.cancelled_caught or (raw.tool_calls and self._is_off(state, runtime)):
             return self._end(state, code="cancelled", text="")
         return self._settle(state, raw)
@@ -105,7 +106,7 @@ class ModelTurn:
         """Addresses that may be shown: those of what this query and the last ones found, and those that are told to us."""
         found = [*state["sources"], *(source for query in state.get("past_queries", []) for source in query["sources"])]
         hosts = self.parts.link_hosts_for(state["tenant"])
-        return answer_filter.links_of((one["url"] for one in found), texts=(one["passage"] for one in found), hosts=hosts)
+        return links_of((one["url"] for one in found), texts=(one["passage"] for one in found), hosts=hosts)
 
     async def _ask(self, prompt: Prompt, config: RunnableConfig, *, shown: Shown) -> AIMessage:
         budget_tokens = self.parts.limits.history_tokens

@@ -9,20 +9,18 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessageChunk
 
 from flows.answer_filter import (
-    ANY_LINK,
     LINK,
     MAX_HELD_CHARS,
     SECRET,
     AnswerFilter,
-    Links,
     ShownText,
-    is_card_number,
-    links_of,
     shown_chunks,
     shown_step,
     shown_text,
     without_secrets,
 )
+from flows.links import ANY_LINK, Links, links_of
+from flows.secret_forms import is_card_number
 from flows.streaming import storable_text
 
 LINKS = links_of(["https://help.shop.example/returns"], texts=["Track it at https://parcels.example/t?x=1."], hosts=["Ok.Example"])

@@ -20,8 +20,9 @@ from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel
 
 from flows import triage
 from flows.agent.folding import summary_chain
-from flows.answer_filter import NO_LINKS, shown_step, shown_text
+from flows.answer_filter import shown_step, shown_text
 from flows.intents import BANKING77
+from flows.links import NO_LINKS
 from tests.fakes.agents import THREAD, World, adds_up
 from tests.fakes.chat_model import Script, say
 from tests.fakes.clock import FakeClock
