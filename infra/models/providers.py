@@ -124,6 +124,8 @@ class ProviderChatModel(ChatOpenAI):
             piece.message.additional_kwargs[REFUSAL] = refusal
         return piece
 
+        if isinstance(reply_id := chunk.get("id"), str) and reply_id:
+            piece.message.id = reply_id  # the provider's own, under which its log can be asked
     def _get_generation_chunk_from_completion(self, completion: Any) -> ChatGenerationChunk:
         """Read the summary that ends a structured stream; its refusal was already streamed."""
         piece = super()._get_generation_chunk_from_completion(completion)

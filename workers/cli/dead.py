@@ -14,6 +14,7 @@ from workers.cli import output
 from workers.cli.editing import edited_value, tell_edit
 from workers.cli.output import JsonOption
 from workers.dead_letters import DeadLetter, Filter, ReplayRefusedError, State
+from workers.masking import masked_facts, masked_text, masked_value
 from workers.operations import Operations
 
 app = typer.Typer(help="Look into dead letters, send them back, as they are or edited, or discard them.", no_args_is_help=True)
@@ -54,12 +55,17 @@ def list_(
 
 
 @app.command()
-def show(letter_id: Annotated[str, typer.Argument(help="The dead letter's id.")], *, as_json: JsonOption = False) -> None:
-    """Show one dead letter: why, and what the record holds."""
+def show(
+    letter_id: Annotated[str, typer.Argument(help="The dead letter's id.")],
+    reveal: Annotated[bool, typer.Option("--reveal", help="Also what the record says, which may be personal.")] = False,  # noqa: FBT002 -- a flag of the command line
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one dead letter: why, and the shape of what the record holds; with --reveal what it says."""
 
     async def tell() -> None:
         letter = await _letter(_operations(), letter_id)
-        facts = _plain(letter) | _content(letter)
+        facts = _plain(letter) | (_content(letter) if reveal else _masked(letter))
         if as_json:
             output.print_json(facts)
         else:
@@ -179,6 +185,13 @@ def _plain(letter: DeadLetter) -> dict[str, Any]:
         "last_failed_at": dead_letters.instant(letter.last_failed_at_ms),
         "replays": letter.replays,
     }
+
+
+def _masked(letter: DeadLetter) -> dict[str, Any]:
+    headers = [[name, masked_text(value)] for name, value in letter.original_headers]
+    edit = letter.edit and masked_facts(letter.edit.model_dump())
+    edits = {"value_written_by_an_operator": letter.is_edited or None, "edit": edit}
+    return {"key": masked_text(letter.record.key), "value": masked_value(letter.record.value), "headers": headers, **edits}
 
 
 def _content(letter: DeadLetter) -> dict[str, Any]:

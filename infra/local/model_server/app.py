@@ -103,7 +103,7 @@ class ModelServer:
         entry.model, entry.asked, entry.stream = request.model, request.asked[:200], request.stream
         texts = [body.decode(errors="replace"), *(message.text for message in request.messages)]
         faults = self.controls.take_faults(texts, path="chat")
-        if await self._failed(faults, entry, send):
+        if await self._failed(faults, entry, send, asked=texts[0]):
             return
         await self._complete(request, texts, faults, entry, send)
 
@@ -114,7 +114,9 @@ class ModelServer:
         reply = bend(scripted.reply() if scripted else await self.controls.brain.reply(request), tuple(faults.values()))
         stamp = self._stamp(request, texts[0])
         usage = None if "no_usage" in faults else completions.usage_of(request, reply)
-        entry.status, entry.finish_reason = 200, reply.finish
+        entry.status, entry.finish_reason, entry.reply_id = 200, reply.finish, stamp.completion_id
+        if usage is not None:
+            entry.input_tokens, entry.output_tokens = usage["prompt_tokens"], usage["completion_tokens"]
         pace = self.controls.pace
         if request.stream:
             stream = streaming.EventStream(send, pace=pace, started_s=entry.started_s)
@@ -128,7 +130,7 @@ class ModelServer:
         tokens = sum(1 for _ in completions.deltas(stamp, reply)) if pace.tokens_per_s else 0
         await anyio.sleep(max(0.0, entry.started_s + pace.due_s(tokens) - self._clock.monotonic_s()))
 
-    async def _failed(self, faults: Mapping[Kind, Fault], entry: Entry, send: http.Send) -> bool:
+    async def _failed(self, faults: Mapping[Kind, Fault], entry: Entry, send: http.Send, *, asked: str = "") -> bool:
         """Wait as scripted, then answer with an error where one is scripted or the limit is reached."""
         entry.faults = list(faults)
         if "delay" in faults:
@@ -144,7 +146,8 @@ class ModelServer:
         entry.status = fault.status
         headers = {} if fault.retry_after_s is None else {"retry-after": f"{fault.retry_after_s:.3f}".rstrip("0").rstrip(".")}
         kind = "rate_limit_error" if fault.status == 429 else "server_error" if fault.status >= 500 else "invalid_request_error"
-        error = completions.error_body(f"the provider answers {fault.status}", kind=kind, code=fault.code)
+        said = f"the provider cannot read {asked}" if fault.echo else f"the provider answers {fault.status}"
+        error = completions.error_body(said, kind=kind, code=fault.code)
         await http.send_json(send, error, status=fault.status, headers=headers)
         return True
 

@@ -48,6 +48,7 @@ class Fault(Scripted):
     after_chunks: int | None = Field(default=None, ge=0)
     text: str = "I cannot help with that."
     finish_reason: str = "length"
+    echo: bool = Field(default=False, description="the error quotes the request")
 
 
 class ScriptedCall(BaseModel):

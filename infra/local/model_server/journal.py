@@ -24,6 +24,9 @@ class Entry:
     asked: str = ""
     stream: bool = False
     finish_reason: str | None = None
+    reply_id: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
     faults: list[str] = field(default_factory=list[str])
     took_ms: float = 0.0
 
