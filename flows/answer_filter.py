@@ -156,6 +156,8 @@ class AnswerFilter:
         return LINK
 
     def _target(self, found: re.Match[str]) -> str:
+        if self._links is ANY_LINK:
+            return self._upto(found.end())
         close = _closing(self._text, found.end()) or _NEVER
         if close == _NEVER:
             self._at = found.end()

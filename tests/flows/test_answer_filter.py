@@ -219,7 +219,9 @@ async def test_what_was_held_back_to_the_end_comes_in_a_chunk_of_the_same_turn()
     assert [(chunk.text, chunk.id) for chunk in chunks] == [("Hi ", "run-1"), (FAMILY, "run-1")]
 
 
+@settings(deadline=None)
 @given(TEXT)
 def test_the_short_way_for_what_a_model_reads_is_the_long_way_and_leaves_addresses(text):
     assert without_secrets(text) == shown_text(text, ANY_LINK)
     assert without_secrets("See https://evil.example/a?b=c") == "See https://evil.example/a?b=c"
+    assert without_secrets(f"See [x](https://evil.example/?k={KEY}) w") == f"See [x](https://evil.example/?k={SECRET}) w"
