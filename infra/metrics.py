@@ -6,7 +6,7 @@ Labels are groups, topics, partitions, stages and reason codes: words of ours. W
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from infra.kafka.board import Board
 from infra.kafka.figures import BUCKETS_S, Durations
+from infra.models.door import Door
 from infra.vitals import Member, Vitals
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -31,9 +32,9 @@ Figure = tuple[Sequence[str], float]
 class Exposition:
     """What `/metrics` says of one process."""
 
-    def __init__(self, vitals: Vitals, *, effects_in_doubt: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, vitals: Vitals, *, effects_in_doubt: Callable[[], int] = lambda: 0, doors: Sequence[Door[Any]] = ()) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Figures(vitals, effects_in_doubt))
+        self._registry.register(_Figures(vitals, effects_in_doubt, doors))
         GCCollector(self._registry)
         PlatformCollector(self._registry)
         ProcessCollector(registry=self._registry)
@@ -46,8 +47,9 @@ class Exposition:
 class _Figures(Collector):
     """Reads the boards."""
 
-    def __init__(self, vitals: Vitals, effects_in_doubt: Callable[[], int]) -> None:
+    def __init__(self, vitals: Vitals, effects_in_doubt: Callable[[], int], doors: Sequence[Door[Any]]) -> None:
         self._vitals = vitals
+        self._doors = doors
         self._effects_in_doubt = effects_in_doubt
 
     def collect(self) -> Iterator[Metric]:
@@ -58,6 +60,7 @@ class _Figures(Collector):
         yield from _levels(members)
         yield from _of_partitions([one.board for one in members])
         yield _handler_seconds([one.board for one in members])
+        yield from _of_providers(self._doors)
 
     def _of_the_process(self) -> Iterator[Metric]:
         vitals = self._vitals
@@ -196,6 +199,34 @@ def _waiting(board: Board, name: str) -> int:
     lanes = board.lanes[name]
     running = sum(board.lanes_of(work) is lanes for work in board.in_flight)
     return max(lanes.lanes() - lanes.ready(board.clock.monotonic_s()) - running, 0)
+
+
+def _of_providers(doors: Sequence[Door[Any]]) -> Iterator[Metric]:
+    by = ("provider",)
+    yield _gauge(
+        "sluice_provider_out",
+        "Whether a provider is left out (1) until a trial call goes well.",
+        by,
+        [((one.name,), one.is_out) for one in doors],
+    )
+    yield _counter(
+        "sluice_provider_outages",
+        "Times that a provider was left out.",
+        by,
+        [((one.name,), one.breaker.opened) for one in doors],
+    )
+    yield _counter(
+        "sluice_provider_trials",
+        "Trial calls to a provider that was left out.",
+        by,
+        [((one.name,), one.breaker.trials) for one in doors],
+    )
+    yield _counter(
+        "sluice_provider_calls",
+        "Calls for records, by what became of them; a call may go on to the next provider.",
+        ("provider", "result"),
+        [((one.name, result), count) for one in doors for result, count in one.calls.items()],
+    )
 
 
 def _handler_seconds(boards: Iterable[Board]) -> Metric:

@@ -30,7 +30,8 @@ from infra.kafka.publisher import DeadLetterTopic, EventPublisher, RawProducer, 
 from infra.kafka.retry import RetryPolicy
 from infra.kafka.routes import Route
 from infra.kafka.runtime import Runtime
-from infra.models.embeddings import ProviderEmbedder
+from infra.models.door import Door
+from infra.models.guarded import GuardedEmbedder
 from infra.redaction import Redactor, load_redactor
 from infra.redis.approvals import RedisApprovalRegistry
 from infra.redis.chain import RedisAuditChain
@@ -106,7 +107,8 @@ class Parts:
     call_offs: CallOffs
     feedback: RedisFeedback
     triage: Any
-    embedder: ProviderEmbedder
+    embedder: GuardedEmbedder
+    doors: Sequence[Door[Any]]
     index: RedisArticleIndex
     publisher: EventPublisher
     dead_letters: RawProducer
@@ -137,7 +139,15 @@ async def run_workers(settings: Settings, names: Sequence[str]) -> None:
             tasks.start_soon(_stop_on_signal, runtimes)
             if settings.http_port:
                 tasks.start_soon(
-                    partial(serve_endpoints, settings, runtimes, redis=parts.redis, keys=parts.keys, ledger=parts.ledger)
+                    partial(
+                        serve_endpoints,
+                        settings,
+                        runtimes,
+                        redis=parts.redis,
+                        keys=parts.keys,
+                        ledger=parts.ledger,
+                        doors=parts.doors,
+                    )
                 )
             if "approvals" in names:
                 tasks.start_soon(_scheduler(parts).run)
@@ -213,6 +223,7 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             feedback=RedisFeedback(redis, keys=keys),
             triage=build_triage(models.chat, max_concurrency=settings.triage_concurrency),
             embedder=models.embedder,
+            doors=models.doors,
             index=index,
             publisher=EventPublisher(broker),
             dead_letters=await stack.enter_async_context(raw_producer(settings.kafka())),

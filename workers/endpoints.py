@@ -11,6 +11,7 @@ from infra.http_endpoints import Endpoints, bind, serve
 from infra.kafka.lag import lag_reader
 from infra.kafka.runtime import Runtime
 from infra.metrics import Exposition
+from infra.models.door import Door
 from infra.redis.client import probe
 from infra.redis.effects import RedisEffectLedger
 from infra.redis.keys import Keys
@@ -19,7 +20,13 @@ from infra.vitals import Vitals
 
 
 async def serve_endpoints(
-    settings: Settings, runtimes: Sequence[Runtime], *, redis: Any, keys: Keys, ledger: RedisEffectLedger
+    settings: Settings,
+    runtimes: Sequence[Runtime],
+    *,
+    redis: Any,
+    keys: Keys,
+    ledger: RedisEffectLedger,
+    doors: Sequence[Door[Any]],
 ) -> None:
     """Watch these members, and serve what is seen until cancelled.
 
@@ -30,4 +37,4 @@ async def serve_endpoints(
     async with lag_reader(settings.kafka()) as lag, anyio.create_task_group() as tasks:
         vitals = Vitals(runtimes, SystemClock(), lag, ask={"redis": partial(probe, redis, keys=keys)})
         tasks.start_soon(vitals.run)
-        await serve(Endpoints(vitals, Exposition(vitals, effects_in_doubt=lambda: ledger.in_doubt)), listener)
+        await serve(Endpoints(vitals, Exposition(vitals, effects_in_doubt=lambda: ledger.in_doubt, doors=doors)), listener)

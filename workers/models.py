@@ -2,10 +2,13 @@
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import Any
 
 from infra.models.breaker import BreakerPolicy
+from infra.models.door import Door
 from infra.models.embeddings import ProviderEmbedder
 from infra.models.gateway import GatewayChatModel, gateway_model
+from infra.models.guarded import GuardedEmbedder
 from infra.models.metering import Meter, Unmetered
 from infra.settings import Settings
 
@@ -15,7 +18,12 @@ class Models:
     """What talks to providers."""
 
     chat: GatewayChatModel
-    embedder: ProviderEmbedder
+    embedder: GuardedEmbedder
+
+    @property
+    def doors(self) -> tuple[Door[Any], ...]:
+        """Every endpoint, as it is now."""
+        return (*self.chat.doors, self.embedder.door)
 
 
 def build_models(settings: Settings, *, stack: AsyncExitStack, meter: Meter | None = None) -> Models:
@@ -27,6 +35,7 @@ def build_models(settings: Settings, *, stack: AsyncExitStack, meter: Meter | No
     Raises:
         ConfigError: A tenant's choice that no provider can serve.
     """
+    breaker = BreakerPolicy(open_s=settings.breaker_open_s, max_open_s=6 * settings.breaker_open_s)
     chat = gateway_model(
         settings.model_providers(),
         model=settings.model_name,
@@ -34,7 +43,7 @@ def build_models(settings: Settings, *, stack: AsyncExitStack, meter: Meter | No
         meter=meter or Unmetered(),
         timeout_s=settings.model_timeout_s,
         concurrency=settings.model_concurrency,
-        breaker=BreakerPolicy(open_s=settings.breaker_open_s, max_open_s=6 * settings.breaker_open_s),
+        breaker=breaker,
     )
     stack.push_async_callback(chat.aclose)
     embedder = ProviderEmbedder(
@@ -45,4 +54,4 @@ def build_models(settings: Settings, *, stack: AsyncExitStack, meter: Meter | No
         dimensions=settings.embedding_dimensions,
     )
     stack.push_async_callback(embedder.aclose)
-    return Models(chat, embedder)
+    return Models(chat, GuardedEmbedder(embedder, breaker=breaker))

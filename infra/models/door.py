@@ -1,24 +1,24 @@
-"""One provider as the gateway sees it: its client, its breaker, and what became of the calls that went through."""
+"""One provider as its callers see it: its client, its breaker, and what became of the calls that went through."""
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import anyio
 import structlog
-from langchain_core.messages import HumanMessage
 
 from infra.models.breaker import Breaker, Ticket
-from infra.models.providers import ProviderChatModel
 from topics.errors import OutageError, RateLimitedError, RejectedError, RetryableError, SluiceError
 
 PROVIDER_OUT: Final = "provider_out"
 TRIAL_WITHIN_S: Final = 5.0
-TRIAL_TOKENS: Final = 16
 LONGEST_REST_S: Final = 60.0
 REST_S: Final = 5.0
 
 Result = Literal["answered", "rejected", "limited", "failed", "given_up"]
+
+C = TypeVar("C")
 
 _log: Any = structlog.get_logger("sluice.models")
 
@@ -32,16 +32,16 @@ class Monotonic(Protocol):
 
 
 @dataclass(slots=True)
-class Door:
-    """A provider. `trial_model` is its own name of the model that trials ask; `calls` counts results.
+class Door(Generic[C]):
+    """A provider. `trial` makes a small call; `calls` counts results.
 
     A trial is a call of ours with a fixed text, and no record's own: a record that makes any provider fail would otherwise
     keep a sound provider out, and with it everybody, and would itself never spend an attempt.
     """
 
     name: str
-    model: ProviderChatModel
-    trial_model: str
+    client: C
+    trial: Callable[[], Awaitable[object]]
     clock: Monotonic
     breaker: Breaker = field(default_factory=Breaker)
     calls: Counter[Result] = field(default_factory=Counter[Result])
@@ -110,11 +110,9 @@ class Door:
                 self.breaker.given_up(ticket)
 
     async def _trial_error(self) -> SluiceError | None:
-        # Not `ainvoke`: a trial belongs to no query, and its tokens must not reach a query's callbacks.
-        ask = self.model._agenerate  # noqa: SLF001 -- as above  # pyright: ignore[reportPrivateUsage] -- as above
         try:
             with anyio.move_on_after(TRIAL_WITHIN_S) as within:
-                await ask([HumanMessage("Say yes.")], model=self.trial_model, max_completion_tokens=TRIAL_TOKENS)
+                await self.trial()
         except SluiceError as error:
             return error
         return OutageError("a trial was not answered in time") if within.cancelled_caught else None

@@ -17,6 +17,7 @@ from infra.models.routing import Candidate, ModelRoutes
 from topics.errors import OutageError, RateLimitedError, RetryableError, SluiceError, UnavailableError
 
 T = TypeVar("T")
+ChatDoor = Door[ProviderChatModel]
 
 SETTLE_WITHIN_S: Final = 2.0
 NOT_FOUND: Final = "provider_not_found"
@@ -55,13 +56,13 @@ class Fallback:
         concurrency: Calls at once, however deep the chains are that make them.
     """
 
-    def __init__(self, doors: Mapping[str, Door], routes: ModelRoutes, *, meter: Meter, concurrency: int) -> None:
+    def __init__(self, doors: Mapping[str, ChatDoor], routes: ModelRoutes, *, meter: Meter, concurrency: int) -> None:
         self.doors = doors
         self._routes = routes
         self._meter = meter
         self._slots = anyio.Semaphore(concurrency)
 
-    async def answer(self, asked: Asked[T]) -> AsyncGenerator[tuple[Door, T]]:
+    async def answer(self, asked: Asked[T]) -> AsyncGenerator[tuple[ChatDoor, T]]:
         """The pieces of the first reply that begins, and who gives it. Once a piece was shown, its provider's failure is the end.
 
         Raises:
@@ -69,7 +70,7 @@ class Fallback:
             RetryableError: Nobody could serve it now, or the reply broke off.
             OutageError: Every provider is out.
         """
-        failures: list[tuple[Door, SluiceError]] = []
+        failures: list[tuple[ChatDoor, SluiceError]] = []
         async with self._slots:
             for candidate in self._in_order(self._routes.candidates(asked.tenant, asked.model)):
                 door, has_begun = self.doors[candidate.provider], False
@@ -93,7 +94,7 @@ class Fallback:
         """Those that limit our rate come last: they are asked all the same when nobody else can."""
         return sorted(candidates, key=lambda one: self.doors[one.provider].is_resting)
 
-    async def _through(self, door: Door, candidate: Candidate, asked: Asked[T]) -> AsyncGenerator[T]:
+    async def _through(self, door: ChatDoor, candidate: Candidate, asked: Asked[T]) -> AsyncGenerator[T]:
         """The reply of one provider, its silent beginning held back until it says something, and all of it accounted for."""
         call = Call(provider=door.name, model=candidate.model, tenant=asked.tenant, tokens=asked.tokens)
         ticket = await door.enter()
@@ -104,7 +105,7 @@ class Fallback:
             raise
         account, held = _Account(), list[T]()
         try:
-            async with aclosing(asked.begin(door.model, candidate.model)) as pieces:
+            async with aclosing(asked.begin(door.client, candidate.model)) as pieces:
                 async for piece in pieces:
                     account.add(asked.usage(piece))
                     held.append(piece)
@@ -133,7 +134,7 @@ class Fallback:
         return error if for_all else UnavailableError("the provider knows no such model", code=NOT_FOUND)
 
 
-def verdict(failures: Sequence[tuple[Door, SluiceError]], *, all_are_out: bool) -> SluiceError:
+def verdict(failures: Sequence[tuple[ChatDoor, SluiceError]], *, all_are_out: bool) -> SluiceError:
     """What it means for the record that each provider it may use failed before it began.
 
     Waiting for a limit spends no attempt, so it wins over a failure; and it is no longer than the shortest of the waits.
@@ -156,7 +157,7 @@ def verdict(failures: Sequence[tuple[Door, SluiceError]], *, all_are_out: bool) 
     return RateLimitedError("the providers that this call may use are out", retry_after_s=wait_s)
 
 
-def _hope_s(door: Door, error: SluiceError) -> float:
+def _hope_s(door: ChatDoor, error: SluiceError) -> float:
     if isinstance(error, RateLimitedError):
         return REST_S if error.retry_after_s is None else error.retry_after_s
     return door.hope_s() if isinstance(error, OutageError) else REST_S

@@ -5,11 +5,12 @@ It is a `ProviderChatModel` so that tools and schemas are bound as everywhere; i
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final, Self, TypeVar, cast
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun
 from langchain_core.language_models import LanguageModelInput
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableConfig, ensure_config
 from pydantic import PrivateAttr, SecretStr
@@ -17,7 +18,7 @@ from pydantic import PrivateAttr, SecretStr
 from infra.clock import SystemClock
 from infra.models.breaker import Breaker, BreakerPolicy
 from infra.models.door import Door
-from infra.models.fallback import Asked, Fallback
+from infra.models.fallback import Asked, ChatDoor, Fallback
 from infra.models.metering import Meter, Usage
 from infra.models.providers import REFUSAL, ProviderChatModel, chat_model, http_client
 from infra.models.routing import ProviderEndpoint, TenantChoice, routes_of
@@ -27,6 +28,8 @@ T = TypeVar("T")
 SERVED_BY: Final = "served_by"
 FOR_WHOM: Final = "for_whom"
 CHARS_PER_TOKEN: Final = 4
+TRIAL_TEXT: Final = "Say yes."
+TRIAL_TOKENS: Final = 16
 OUTPUT_TOKENS: Final = 1_000  # of a reply whose length nobody bounds, for the estimate
 
 
@@ -36,7 +39,7 @@ class GatewayChatModel(ProviderChatModel):
     _fallback: Fallback = PrivateAttr()
 
     @property
-    def doors(self) -> Sequence[Door]:
+    def doors(self) -> Sequence[ChatDoor]:
         """The providers, as they are now."""
         return tuple(self._fallback.doors.values())
 
@@ -57,7 +60,7 @@ class GatewayChatModel(ProviderChatModel):
         """Close the connections to every provider. The model cannot be used again."""
         await super().aclose()
         for door in self.doors:
-            await door.model.aclose()
+            await door.client.aclose()
 
     def astream(
         self,
@@ -143,7 +146,7 @@ def gateway_model(
     return GatewayChatModel.over(Fallback(doors, routes, meter=meter, concurrency=concurrency))
 
 
-def _door(endpoint: ProviderEndpoint, *, model: str, timeout_s: float, breaker: BreakerPolicy | None) -> Door:
+def _door(endpoint: ProviderEndpoint, *, model: str, timeout_s: float, breaker: BreakerPolicy | None) -> ChatDoor:
     own_name = endpoint.models.get(model) or next(iter(endpoint.models.values()))
     client = chat_model(
         base_url=endpoint.base_url,
@@ -152,7 +155,13 @@ def _door(endpoint: ProviderEndpoint, *, model: str, timeout_s: float, breaker: 
         timeout_s=endpoint.timeout_s or timeout_s,
         max_output_tokens=endpoint.max_output_tokens,
     )
-    return Door(endpoint.name, client, own_name, SystemClock(), Breaker(breaker or BreakerPolicy()))
+    return Door(endpoint.name, client, partial(_try, client), SystemClock(), Breaker(breaker or BreakerPolicy()))
+
+
+async def _try(client: ProviderChatModel) -> None:
+    # Not `ainvoke`: a trial belongs to no query, and its tokens must not reach a query's callbacks.
+    ask = client._agenerate  # noqa: SLF001 -- as above  # pyright: ignore[reportPrivateUsage] -- as above
+    await ask([HumanMessage(TRIAL_TEXT)], max_completion_tokens=TRIAL_TOKENS)
 
 
 def _asked(  # the clients' own methods, and not `ainvoke` and `astream`: one call is one run of the callbacks, whoever answers

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio.lowlevel
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,16 +14,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from infra.clock import SystemClock
 from infra.kafka.board import RuntimeConfig
 from infra.metrics import MAX_CODES, Exposition
+from infra.models.door import Door
 from infra.vitals import Vitals
 from tests.infra.kafka.test_runtime import FAST, World, failed, query
 from topics.envelope import Event
-from topics.errors import FencedError, RejectedError, UnavailableError
+from topics.errors import FencedError, OutageError, RejectedError, UnavailableError
 from topics.events import Payload
 
 ALERTS = yaml.safe_load((Path(__file__).parents[2] / "infra" / "alerts.yaml").read_text())
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 PROMETHEUS_OWN = {"up"}
-LABELS = ("group", "topic", "partition", "stage", "dependency", "code", "le")
+LABELS = ("group", "topic", "partition", "stage", "dependency", "provider", "result", "code", "le")
 SECRET = "jane.doe@example.org"
 
 
@@ -38,9 +40,18 @@ def vitals_of(world: World) -> Vitals:
     return Vitals([world.runtime], SystemClock(), Lag(), ask={"redis": well})
 
 
+def door_that_is_out() -> Door[None]:
+    """A provider whose key is wrong."""
+    door = Door("spare", None, anyio.lowlevel.checkpoint, SystemClock())
+    ticket = door.breaker.ask(0)
+    assert ticket is not None
+    door.leave(ticket, OutageError(f"no access for {SECRET}"))
+    return door
+
+
 def figures(vitals: Vitals, *, effects_in_doubt: int = 0) -> dict[str, dict[tuple[str, ...], float]]:
     """Sample name -> label values -> value."""
-    text = Exposition(vitals, effects_in_doubt=lambda: effects_in_doubt).text().decode()
+    text = Exposition(vitals, effects_in_doubt=lambda: effects_in_doubt, doors=[door_that_is_out()]).text().decode()
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -99,6 +110,10 @@ async def test_the_figures_are_what_happened():
     assert seen["sluice_handler_seconds_bucket"]["g", "queries", "+Inf"] == 8
     assert seen["sluice_slots"] == {one: 7}
     assert seen["sluice_effects_in_doubt_total"] == {(): 2}
+    assert seen["sluice_provider_out"] == {("spare",): 1}
+    assert seen["sluice_provider_outages_total"] == {("spare",): 1}
+    assert seen["sluice_provider_trials_total"] == {("spare",): 0}
+    assert seen["sluice_provider_calls_total"] == {("spare", "failed"): 1}
     assert seen["sluice_ready"] == {(): 1}
     assert set(seen["sluice_stalled"].values()) == {0}
     assert seen["sluice_rebalances_total"] == {one: 1}
@@ -125,7 +140,7 @@ async def test_an_alert_asks_for_figures_that_exist_and_says_what_to_do(rule: di
     async with ran() as (_, vitals):
         assert named - PROMETHEUS_OWN - figures(vitals).keys() == set()
     labels = {label for group in re.findall(r"by \(([^)]*)\)", rule["expr"]) for label in re.split(r",\s*", group)}
-    assert labels <= {"group", "topic", "stage", "code", "dependency"}
+    assert labels <= {"group", "topic", "stage", "code", "dependency", "provider"}
     assert set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values()))) <= labels | {"group"}
     assert len(rule["annotations"]["runbook"]) > 20
     assert rule["labels"]["severity"] in {"page", "ticket"}

@@ -88,9 +88,9 @@ async def _model(settings: Settings) -> str:
     async with AsyncExitStack() as stack:
         doors = build_models(settings, stack=stack).chat.doors
         for door in doors:
-            with _named(str(door.model.openai_api_base)):
-                await door.model.ainvoke("Say ok.")
-    return "; ".join(f"{door.model.model_name} answers at {door.model.openai_api_base}" for door in doors)
+            with _named(str(door.client.openai_api_base)):
+                await door.client.ainvoke("Say ok.")
+    return "; ".join(f"{door.client.model_name} answers at {door.client.openai_api_base}" for door in doors)
 
 
 async def _embeddings(settings: Settings) -> str:
