@@ -120,7 +120,9 @@ class ProviderChatModel(ChatOpenAI):
         piece = super()._convert_chunk_to_generation_chunk(  # pyright: ignore[reportUnknownMemberType] - a bare dict there
             chunk, default_chunk_class, base_generation_info
         )
-        if piece is not None and (refusal := delta.get(REFUSAL)):
+        if piece is None:
+            return None
+        if refusal := delta.get(REFUSAL):
             piece.message.additional_kwargs[REFUSAL] = refusal
         return piece
 
