@@ -53,7 +53,7 @@ class ProviderChatModel(ChatOpenAI):
         """Ask for one whole reply, within the timeout for the whole call."""
         with self._call(kwargs) as call, translated(), anyio.fail_after(self.call_timeout_s):
             result = await super()._agenerate(messages, stop, run_manager, **kwargs)
-            call.said(result.generations[0])
+            call.said(result.generations[0], reply_id=(result.llm_output or {}).get("id"))
         if "response_format" in kwargs:
             _check_not_cut((result.generations[0].generation_info or {}).get("finish_reason"))
         return result
@@ -124,10 +124,10 @@ class ProviderChatModel(ChatOpenAI):
             return None
         if refusal := delta.get(REFUSAL):
             piece.message.additional_kwargs[REFUSAL] = refusal
-        return piece
-
         if isinstance(reply_id := chunk.get("id"), str) and reply_id:
             piece.message.id = reply_id  # the provider's own, under which its log can be asked
+        return piece
+
     def _get_generation_chunk_from_completion(self, completion: Any) -> ChatGenerationChunk:
         """Read the summary that ends a structured stream; its refusal was already streamed."""
         piece = super()._get_generation_chunk_from_completion(completion)

@@ -25,13 +25,13 @@ class ModelCall:
         self._input_tokens: int | None = None
         self._output_tokens: int | None = None
 
-    def said(self, piece: ChatGeneration) -> None:
+    def said(self, piece: ChatGeneration, *, reply_id: str | None = None) -> None:
         """Take note of a piece of the reply, or of all of it: usage, finish reason and id, never text."""
         message = piece.message
         if self._scope is None or not isinstance(message, AIMessage):
             return
         self._finish = (piece.generation_info or {}).get("finish_reason") or self._finish
-        self._id = message.response_metadata.get("id") or message.id or self._id
+        self._id = reply_id or message.id or self._id
         if (usage := message.usage_metadata) is not None:
             self.counted(usage["input_tokens"], usage["output_tokens"])
 
