@@ -44,11 +44,16 @@ TICKETS_SHORT: Final = 800
 TICKETS_KILLED: Final = 300
 TICKETS_CONTROL: Final = 1_000
 ALLOWED_TIMES: Final = 1.05
-BATCH: Final = 8  # as many as one batch has in flight: those that the limit sends away need not wait for the others
+ALLOWED_TIMES_SHORT: Final = 1.3  # of half a minute, the last tries of what failed are a tenth
+# As many at once as the limit lets through in the second that a call may wait for its turn: more would be sent away and come back.
+SLOTS: Final = 2
+BATCH: Final = 8
+# Always the same: here the limit is to hold up the work, and not the processors.
+FOUND: Final = {"intent": "card_arrival", "priority": "normal", "needs_person": False, "summary": "A card has not come."}
 WORKERS: Final = ("first", "second")
 WITHIN_S: Final = 330.0
 LOOK_EVERY_S: Final = 0.25
-LIMIT: Final = {"*": {"requests": A_MINUTE, "window_s": WINDOW_S, "wait_s": 0.5}}
+LIMIT: Final = {"*": {"requests": A_MINUTE, "window_s": WINDOW_S}}
 COLUMNS: Final = (
     "",
     "tickets",
@@ -153,10 +158,10 @@ async def run(*, full: bool) -> dict[str, Any]:
         control = await _triage(host, "control", TICKETS_CONTROL, limits={}, until_limited=True)
     runs = {"two workers": paced} | ({} if full else {"one of two killed": killed}) | {"control: no limiter": control}
     rig.print_table("Tickets under a provider's limit", COLUMNS, [_row(name, one) for name, one in runs.items()])
-    return _judged(paced, killed, control)
+    return _judged(paced, killed, control, allowed_times=ALLOWED_TIMES if full else ALLOWED_TIMES_SHORT)
 
 
-def _judged(paced: Outcome, killed: Outcome, control: Outcome) -> dict[str, Any]:
+def _judged(paced: Outcome, killed: Outcome, control: Outcome, *, allowed_times: float) -> dict[str, Any]:
     figures: dict[str, Any] = {
         "limit_tickets": paced.tickets,
         "rate_limited": paced.limited + killed.limited,
@@ -172,7 +177,7 @@ def _judged(paced: Outcome, killed: Outcome, control: Outcome) -> dict[str, Any]
     return hold(
         figures,
         no_call_above_the_limit=figures["rate_limited"] == 0,
-        time=paced.times <= ALLOWED_TIMES,
+        time=paced.times <= allowed_times,
         only_failures_ran_again=figures["limit_failures_rerun_alone"] == FAILURES and paced.rerun <= paced.in_flight,
         only_what_was_in_flight_ran_again=killed.rerun <= killed.in_flight,
         every_ticket_triaged=not done,
@@ -212,6 +217,7 @@ async def _triage(
     with TemporaryDirectory(prefix="sluice-bench-", ignore_cleanup_errors=True) as folder:
         own = {
             "batch_size": BATCH,
+            "ingestion_slots": SLOTS,
             "topic_prefix": f"{name}.",
             "group_prefix": name,
             "redis_prefix": name,
@@ -263,7 +269,9 @@ async def provider(host: Host, planted: frozenset[int]) -> AsyncGenerator[httpx.
     url = host.stack.endpoints.model_base_url.removesuffix("/v1") + "/control/"
     failures = [{"kind": "status", "status": 500, "match": f">T-{number}<"} for number in sorted(planted)]
     async with httpx.AsyncClient(base_url=url, timeout=30.0, trust_env=False) as http:
-        for what, body in (("reset", {}), ("limit", {"requests_per_window": A_MINUTE, "window_s": WINDOW_S}), ("faults", failures)):
+        limit = {"requests_per_window": A_MINUTE, "window_s": WINDOW_S}
+        reply = {"match": "", "times": None, "text": orjson.dumps(FOUND).decode()}
+        for what, body in (("reset", {}), ("limit", limit), ("faults", failures), ("replies", reply)):
             (await http.post(what, json=body)).raise_for_status()
         yield http
         (await http.post("reset", json={})).raise_for_status()

@@ -28,13 +28,12 @@ class Usage:
 
 
 class Budget(BaseModel):
-    """What a tenant may use in a (UTC) day; None: as much as it likes. The shapes of this and the next are those of the settings."""
+    """What a tenant may use in a (UTC) day; None: as much as it likes. Its shape is that of the setting; so is a price's."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tokens: int | None = Field(default=None, ge=0)
     usd_cents: int | None = Field(default=None, ge=0)
-    runs: int | None = Field(default=None, ge=0)
 
 
 class Price(BaseModel):

@@ -1,4 +1,4 @@
-"""What each tenant may use of the models in a day: tokens, money and runs, for all processes together.
+"""What each tenant may use of the models in a day: tokens and money, for all processes together.
 
 Before a call its estimate is taken off, afterwards what it used: many calls at once cannot all pass on what only one may spend.
 What nobody counted stays estimated. A day is a UTC day.
@@ -18,7 +18,6 @@ from topics.errors import BudgetExceededError
 
 ANY: Final = "*"
 KEPT_MS: Final = 40 * 86_400_000  # longer than a month, so that it can be accounted for
-RUNS_KEPT_MS: Final = 2 * 86_400_000  # they are only counted on their day
 MICROCENTS: Final = 1_000_000
 
 # KEYS: what the tenant has spent. ARGV: tokens, microcents, most tokens, most microcents (-1: no bound), kept ms.
@@ -39,14 +38,6 @@ for number, name in ipairs({'tokens', 'microcents'}) do
   if redis.call('HINCRBY', KEYS[1], name, ARGV[number]) < 0 then redis.call('HSET', KEYS[1], name, 0) end
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-"""
-# KEYS: the runs of the day. ARGV: run, most runs, kept ms.
-BEGIN: Final = """
-if redis.call('SISMEMBER', KEYS[1], ARGV[1]) == 1 then return 1 end
-if redis.call('SCARD', KEYS[1]) >= tonumber(ARGV[2]) then return 0 end
-redis.call('SADD', KEYS[1], ARGV[1])
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return 1
 """
 
 
@@ -84,25 +75,11 @@ class RedisBudgets:
     keys: Keys = field(default_factory=Keys)
     _spend: Script = field(init=False)
     _correct: Script = field(init=False)
-    _begin: Script = field(init=False)
 
     def __post_init__(self) -> None:
         """Register the scripts; nothing is sent yet."""
         self._spend = Script(self.client, SPEND)
         self._correct = Script(self.client, CORRECT)
-        self._begin = Script(self.client, BEGIN)
-
-    async def begin(self, tenant: str, run: str) -> None:
-        """Count a run of the tenant, once however often it begins.
-
-        Raises:
-            BudgetExceededError: The tenant has had its runs of the day. This one was not counted.
-        """
-        budget = self._budget(tenant)
-        if budget is None or budget.runs is None:
-            return
-        if not await self._begin([self.keys.runs(tenant, self._day())], [run, budget.runs, RUNS_KEPT_MS]):
-            raise BudgetExceededError("the tenant's budget of runs is used up until the day ends (UTC)")
 
     async def admit(self, call: Call) -> None:
         """Take a call's estimate off the tenant's budget.

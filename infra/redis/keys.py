@@ -193,10 +193,6 @@ class Keys:
         """What a tenant has used on a day, such as 2026-01-31."""
         return f"{self.prefix}:spent:{{{encode(tenant)}}}:{day}"
 
-    def runs(self, tenant: str, day: str) -> str:
-        """The runs that a tenant began on a day."""
-        return f"{self.prefix}:runs:{{{encode(tenant)}}}:{day}"
-
     def _chain(self, scope: str, tenant: str, what: str) -> str:
         return f"{self.prefix}:chain:{{{encode(scope)}:{encode(tenant)}}}:{what}"
 

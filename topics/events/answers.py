@@ -104,6 +104,7 @@ class AnswerFailed(Payload):
     `refused`: the model said no, with its text. `rejected`: the provider does not take the request; asking again gives the same.
     `superseded`: the customer wrote again while a call waited, and the newer message was taken up instead.
     `too_long`: the conversation does not fit the model. `too_large`: the answer does not fit an event.
+    `budget_exceeded`: the tenant has spent what it may on this day (UTC).
     """
 
     TYPE = "answer.failed"
@@ -112,7 +113,16 @@ class AnswerFailed(Payload):
     query_id: str
     attempt: int
     code: Literal[
-        "refused", "truncated", "filtered", "too_long", "too_large", "too_many_steps", "rejected", "cancelled", "superseded"
+        "refused",
+        "truncated",
+        "filtered",
+        "too_long",
+        "too_large",
+        "too_many_steps",
+        "budget_exceeded",
+        "rejected",
+        "cancelled",
+        "superseded",
     ]
     text: str = ""
 

@@ -24,7 +24,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def budgets(redis_client: Redis, redis_keys: Keys, clock: FakeClock) -> RedisBudgets:
-    bounds = {"acme": Budget(tokens=1_000), "rich": Budget(usd_cents=10), "busy": Budget(runs=2)}
+    bounds = {"acme": Budget(tokens=1_000), "rich": Budget(usd_cents=10)}
     return RedisBudgets(redis_client, bounds, PRICES, clock, redis_keys)
 
 
@@ -70,14 +70,6 @@ async def test_a_model_without_a_price_is_denied_to_who_has_a_budget_of_money(bu
     with pytest.raises(BudgetExceededError, match="no price"):
         await budgets.admit(call("rich", 1, model="another"))
     await budgets.admit(call("acme", 1, model="another"))
-
-
-async def test_a_run_counts_once_however_often_it_begins(budgets: RedisBudgets) -> None:
-    for run in ("1", "1", "2", "1", "2"):
-        await budgets.begin("busy", run)
-    with pytest.raises(BudgetExceededError):
-        await budgets.begin("busy", "3")
-    await budgets.begin("acme", "3")
 
 
 async def test_a_new_day_begins_with_nothing_spent_and_nothing_to_spare(budgets: RedisBudgets, clock: FakeClock) -> None:
