@@ -24,6 +24,7 @@ from flows.agent import search
 from flows.agent.parts import AgentLimits, AgentParts
 from flows.agent.state import AgentState, Folding, OutcomeRecord, RunContext
 from topics.errors import OutageError, RejectedError, RetryableError, UnavailableError
+from topics.text import shorten
 
 CHARS_PER_TOKEN: Final = 4
 WORDS_PER_TOKEN: Final = 0.6
@@ -104,15 +105,16 @@ def render(messages: Sequence[AnyMessage]) -> str:
 def _line(message: AnyMessage) -> dict[str, Any]:
     match message:
         case HumanMessage():
-            return {"customer": message.text[:MAX_SAID_CHARS]}
+            return {"customer": shorten(message.text, MAX_SAID_CHARS)}
         case ToolMessage():
             limit = MAX_FOUND_CHARS if message.name == search.TOOL.name else MAX_RESULT_CHARS
-            return {"tool": message.name, "result": message.text[:limit]}
+            return {"tool": message.name, "result": shorten(message.text, limit)}
         case AIMessage():
             calls = [
-                {"tool": call["name"], "arguments": json.dumps(call["args"])[:MAX_RESULT_CHARS]} for call in message.tool_calls
+                {"tool": call["name"], "arguments": shorten(json.dumps(call["args"], ensure_ascii=False), MAX_RESULT_CHARS)}
+                for call in message.tool_calls
             ]
-            return {"assistant": message.text[:MAX_SAID_CHARS]} | ({"calls": calls} if calls else {})
+            return {"assistant": shorten(message.text, MAX_SAID_CHARS)} | ({"calls": calls} if calls else {})
         case _:
             return {}
 
@@ -122,7 +124,7 @@ def bounded(text: str, limit_tokens: int) -> str:
     limit = limit_tokens * CHARS_PER_TOKEN
     if len(text) <= limit:
         return text
-    return text[:limit].rpartition("\n")[0].rstrip() or text[:limit]
+    return text[:limit].rpartition("\n")[0].rstrip() or shorten(text, limit)
 
 
 @dataclass(frozen=True, slots=True)
