@@ -1,5 +1,6 @@
 """Two searches become one ranking, of one tenant, or nothing."""
 
+import math
 from collections.abc import Sequence
 
 import anyio
@@ -7,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flows.chunking import PASSAGE_TOKENS, count_tokens
 from flows.ingest import index_article
 from flows.ports import Passage, Reranker, Retriever
-from flows.retrieval import RRF_C, FusionPolicy, HybridRetriever, fuse
+from flows.retrieval import QUERY_WINDOWS, RRF_C, FusionPolicy, HybridRetriever, fuse, mean_direction, near_enough
 from tests.fakes.article_index import MemoryIndex, WordEmbedder
 from topics.errors import OutageError, SluiceError, UnavailableError
 from topics.events import ArticlePublished
@@ -64,7 +66,8 @@ async def test_a_foreign_passage_does_not_lend_its_nearness(index: MemoryIndex) 
 async def test_nothing_near_finds_nothing_whatever_words_are_shared(index: MemoryIndex) -> None:
     query = "the days of dinosaurs: triceratops, stegosaurus, brachiosaurus, velociraptor, ankylosaurus, iguanodon"
     assert await index.lexical("acme", query, 5) != []
-    assert await retriever(index).search(tenant="acme", query=query, limit=5) == []
+    policy = FusionPolicy(agreed_similarity=0.4)
+    assert await retriever(index, policy=policy).search(tenant="acme", query=query, limit=5) == []
 
 
 @pytest.mark.parametrize(("query", "limit"), [("", 5), (" \n", 5), ("refund", 0)])
@@ -204,3 +207,35 @@ async def test_a_reranker_has_the_last_word_on_order_and_none_on_whose_passages_
     port: Reranker = Backwards()
     turned = HybridRetriever(branches=index, embedder=WordEmbedder(), policy=policy, reranker=port)
     assert await turned.search(tenant="acme", query="refund the password", limit=2) == [*reversed(plain)]
+
+
+async def test_a_long_question_is_embedded_in_parts_and_searched_once(index: MemoryIndex) -> None:
+    embedder = WordEmbedder()
+    query = " ".join(f"word{number} refund" for number in range(400))
+    await retriever(index, embedder=embedder).search(tenant="acme", query=query, limit=5)
+    assert 1 < len(embedder.texts) <= QUERY_WINDOWS
+    assert all(count_tokens(text) <= PASSAGE_TOKENS for text in embedder.texts)
+    assert query.startswith("".join(embedder.texts).rstrip())
+
+
+UNIT = st.lists(st.floats(-1, 1), min_size=3, max_size=3).filter(lambda vector: math.hypot(*vector) > 0.1)
+
+
+@given(st.lists(UNIT, min_size=1, max_size=5))
+def test_the_mean_direction_is_a_unit_vector_and_one_vector_is_its_own(raw: list[list[float]]) -> None:
+    vectors = [[number / math.hypot(*vector) for number in vector] for vector in raw]
+    assert math.hypot(*mean_direction(vectors)) == pytest.approx(1.0)
+    assert mean_direction(vectors[:1]) == pytest.approx(vectors[0])
+    assert mean_direction([vectors[0], [-number for number in vectors[0]]]) == vectors[0]
+
+
+@pytest.mark.parametrize(
+    ("first_word", "best", "enough"),
+    [("a", 0.31, True), ("b", 0.31, False), ("b", 0.41, True), ("a", 0.29, False), (None, 0.39, False), (None, 0.41, True)],
+)
+def test_less_nearness_is_enough_when_both_branches_put_the_same_article_first(
+    first_word: str | None, best: float, *, enough: bool
+) -> None:
+    lexical = [passage(first_word)] if first_word else []
+    assert near_enough(lexical, [passage("a", score=best), passage("b", score=0.1)], FusionPolicy()) is enough
+    assert not near_enough(lexical, [], FusionPolicy())

@@ -1,12 +1,14 @@
 """The article index on a real Redis: what comes back, to whom, and what a swap leaves behind."""
 
+import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
@@ -239,3 +241,89 @@ def test_forms_of_a_word_are_one_term_and_stop_words_none() -> None:
 
 def as_passage(hit: Any) -> Passage:
     return Passage(**{name: getattr(hit, name) for name in Passage.__dataclass_fields__})
+
+
+async def test_the_same_content_is_kept_and_only_its_revision_and_url_change(
+    index: RedisArticleIndex, redis_client: Redis, redis_keys: Keys
+) -> None:
+    first, second = passage(), passage(ordinal=1, text="refund in cash")
+    asked = {"tenant": "acme", "article_id": "a1", "content": "c1"}
+    assert not await index.keep(passages=[first], **asked)
+    await index.replace(passages=[first, second], vectors=[EAST, NORTH], **asked)
+    newer = [replace(one, revision=2, url="https://x.example/new") for one in (first, second)]
+    assert await index.keep(passages=newer, **asked)
+    hits = await index.nearest("acme", EAST, 5)
+    assert [(hit.text, hit.revision, hit.url) for hit in hits] == [(one.text, 2, one.url) for one in newer]
+    assert not await index.keep(passages=newer, **asked | {"content": "c2"})
+    assert await index.keep(passages=[first], **asked | {"content": "c0"}), "an older revision has nothing to embed"
+    assert {hit.revision for hit in await index.lexical("acme", "refund", 5)} == {2}
+    await redis_client.delete(f"{redis_keys.passages('acme', 'a1')}1")
+    assert not await index.keep(passages=newer, **asked), "a passage is gone: the article is written again"
+
+
+@pytest.mark.parametrize("tenant", ["", " ", "\n"])
+async def test_without_a_tenant_no_branch_asks_and_nothing_is_stored(tenant: str) -> None:
+    nowhere = RedisArticleIndex(connect("redis://127.0.0.1:9/0", timeout_s=0.5), dimensions=3)
+    mine = passage(tenant)
+    calls = (
+        nowhere.lexical(tenant, "refund", 5),
+        nowhere.lexical(tenant, "", 5),
+        nowhere.nearest(tenant, EAST, 5),
+        nowhere.keep(tenant=tenant, article_id="a1", passages=[mine], content="c"),
+        nowhere.replace(tenant=tenant, article_id="a1", passages=[mine], vectors=[EAST]),
+        nowhere.remove(tenant=tenant, article_id="a1"),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="tenant"):
+            await call
+
+
+SIGNS = ",.<>{}[]\"':;!@#$%^&*()-+=~|/\\?_ \n\t*\0"
+ODD = st.text(alphabet=st.one_of(st.sampled_from(SIGNS), st.sampled_from("abA"), st.characters(codec="utf-8")), max_size=12)
+
+
+CROWD = [f"a{sign}b" for sign in SIGNS] + ["ab", "AB", "a", "*", "{a|ab}", "a} | @tenant:{ab", "-(-@tenant:{a})", "%a%", "w'ab'"]
+
+
+@pytest.fixture
+async def crowded(index: RedisArticleIndex) -> RedisArticleIndex:
+    """One passage of the same words for each of many tenants, whose names are one sign of the query language apart."""
+    for tenant in CROWD:
+        await put(index, passage(tenant, text="refund a b ab"))
+    return index
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tenant=st.one_of(st.sampled_from(CROWD), ODD.filter(str.strip)), words=ODD)
+async def test_no_query_and_no_name_of_a_tenant_leads_to_another_s_passages(
+    crowded: RedisArticleIndex, tenant: str, words: str
+) -> None:
+    mine = 1 if tenant in CROWD else 0
+    assert [hit.tenant for hit in await crowded.lexical(tenant, f"{words} refund", 50)] == [tenant] * mine
+    assert [hit.tenant for hit in await crowded.nearest(tenant, EAST, 50)] == [tenant] * mine
+    assert {hit.tenant for hit in await crowded.lexical(tenant, words, 50)} <= {tenant}
+
+
+async def test_a_query_that_names_another_tenant_finds_the_asking_one_s(crowded: RedisArticleIndex) -> None:
+    for tenant, other in pairwise(CROWD):
+        assert [hit.tenant for hit in await crowded.lexical(tenant, f"refund @tenant:{{{tenant_tag(other)}}} {other}", 50)] == [
+            tenant
+        ]
+
+
+async def test_the_filter_changes_neither_what_is_found_nor_its_order(
+    index: RedisArticleIndex, redis_client: Redis, redis_keys: Keys
+) -> None:
+    # Beside a union of more than 20 words, a filter loses matches; and a tag that must match adds a score of its own.
+    chance = random.Random(7)
+    words = [f"w{number}" for number in range(200)]
+    for at in range(120):
+        text = " ".join(chance.choices(words, weights=range(200, 0, -1), k=chance.randint(10, 80)))
+        await put(index, passage(article=f"a{at}", text=text))
+    for _ in range(20):
+        asked = chance.sample(words, 40)
+        query = f"@words:({'|'.join(asked)})"
+        options = ("VERBATIM", "SCORER", "BM25STD", "RETURN", 1, "article_id", "LIMIT", 0, 200, "DIALECT", 2)
+        reply: Any = await redis_client.execute_command("FT.SEARCH", redis_keys.article_index(), query, *options)
+        unfiltered = [fields[1].decode() for fields in reply[2::2]]
+        assert [hit.article_id for hit in await index.lexical("acme", " ".join(asked), 200)] == unfiltered
