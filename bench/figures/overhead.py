@@ -5,7 +5,7 @@ row runs in this process; the last is a worker process, and its time is from the
 """
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypedDict
@@ -19,7 +19,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph, add_messages
 
-from bench import latency, rig
+from bench import checkpointer, latency, rig
 from bench.figures.bounds import hold
 from flows.agent.threads import ThreadRef
 from infra.collector import calm_collector
@@ -33,7 +33,7 @@ from workers.demo.crew import crew
 from workers.models import build_models
 
 QUERIES_EACH: Final = 160
-QUERIES_EACH_FULL: Final = 1_000
+QUERIES_EACH_FULL: Final = 600
 WARM_UP: Final = 24
 IN_FLIGHT: Final = 4
 FIRST_TOKEN_MS: Final = 50.0
@@ -101,10 +101,11 @@ async def run(*, full: bool) -> dict[str, Any]:
         rows = [await measured(name, key, ask, count=count) for name, key, ask in layers]
         rows.append(await through_kafka(client, members.pid_of("worker"), count=count))
         deltas = await latency.first_deltas(client, control, count=latency.QUESTIONS_ASKED if full else FIRST_DELTAS)
-    return _figures(rows, deltas, queries=count)
+    growth = await checkpointer.checkpoint_growth(full)
+    return _figures(rows, deltas, queries=count, growth=growth)
 
 
-def _figures(rows: Sequence[Measured], deltas: Sequence[float], *, queries: int) -> dict[str, Any]:
+def _figures(rows: Sequence[Measured], deltas: Sequence[float], *, queries: int, growth: Mapping[str, Any]) -> dict[str, Any]:
     bare_ms = rows[0].cpu_ms
     cells = [(row.name, row.p50_ms, row.p95_ms, row.cpu_ms, row.cpu_ms / bare_ms) for row in rows]
     rig.print_table(f"{queries:,} queries a layer, {IN_FLIGHT} in flight, one call of the model each", COLUMNS, cells)
@@ -119,6 +120,7 @@ def _figures(rows: Sequence[Measured], deltas: Sequence[float], *, queries: int)
             f"overhead_{row.key}_p95_ms": round(row.p95_ms, 2),
             f"overhead_{row.key}_cpu_ms": round(row.cpu_ms, 2),
         }
+    figures |= growth
     figures |= {"overhead_cpu_over_agent": round(over_agent, 2), "overhead_cpu_over_graph": round(over_graph, 2)}
     return hold(figures, cpu_is_at_most_twice_the_agents=over_agent <= CPU_OVER_AGENT_GOAL)
 
