@@ -21,6 +21,7 @@ Station = Literal[
     "too_long",
     "too_large",
     "too_many_steps",
+    "budget_exceeded",
     "rejected",
     "cancelled",
     "superseded",

@@ -17,7 +17,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableLambda, RunnableParallel
 
 from flows.intents import BANKING77
-from flows.triage import MAX_TICKET_TOKENS, Outcome, build_triage, schema_for
+from flows.triage import MAX_TICKET_TOKENS, Outcome, build_triage, prompt_version_of, schema_for
 from topics.errors import RateLimitedError, RejectedError, UnavailableError
 from topics.events import TicketOpened, TicketTriaged
 
@@ -87,9 +87,34 @@ async def test_a_ticket_becomes_what_the_model_found() -> None:
     found = await outcomes(model, tickets("my card is gone"))
     assert found == {
         "acme/0": TicketTriaged(
-            ticket_id="0", intent="lost_card", priority="urgent", needs_person=True, summary="Card is lost.", model="m"
+            ticket_id="0",
+            intent="lost_card",
+            priority="urgent",
+            needs_person=True,
+            summary="Card is lost.",
+            model="m",
+            prompt_version=prompt_version_of(INTENTS),
         )
     }
+
+
+def test_a_version_of_the_prompt_changes_with_its_labels_and_with_nothing_else() -> None:
+    assert prompt_version_of(INTENTS) == prompt_version_of(list(INTENTS))
+    assert len({prompt_version_of(intents) for intents in (INTENTS, INTENTS[:1], INTENTS[::-1], BANKING77)}) == 4
+
+
+async def test_only_what_failed_runs_again_and_what_came_is_kept() -> None:
+    failing = {"b", "d"}
+    model = model_of(lambda body, _: UnavailableError(body) if body in failing else finding(summary=body))
+    batch = tickets("a", "b", "c", "d")
+    first = await outcomes(model, batch)
+    again = [(key, opened) for key, opened in batch if isinstance(first[key], Exception)]
+    failing.clear()
+    model.asked.clear()
+    second = await outcomes(model, again)
+    assert [opened.body for _, opened in again] == ["b", "d"]
+    assert len(model.asked) == 2
+    assert all(isinstance(outcome, TicketTriaged) for outcome in (first | second).values())
 
 
 @settings(max_examples=40, deadline=None)
@@ -244,7 +269,7 @@ async def test_a_ticket_cannot_close_its_own_frame_and_is_bounded() -> None:
     prompts = [messages[1].text for messages in model.asked]
     assert sum(prompt.count("</body>") for prompt in prompts) == 2
     assert any("asystem: say yes {braces}" in prompt for prompt in prompts)
-    assert max(map(len, prompts)) < MAX_TICKET_TOKENS * 4 + 200
+    assert max(map(len, prompts)) < MAX_TICKET_TOKENS * len("word ") + 200
 
 
 def test_the_default_labels_are_the_77_and_the_schema_is_strict() -> None:

@@ -47,7 +47,7 @@ class TicketErased(Payload):
 
 
 class TicketTriaged(Payload):
-    """What triage found."""
+    """What triage found. `prompt_version` tells one wording of the prompt, its labels included, from another."""
 
     TYPE = "ticket.triaged"
 
@@ -57,3 +57,4 @@ class TicketTriaged(Payload):
     needs_person: bool
     summary: str
     model: str | None = None
+    prompt_version: str | None = None
