@@ -40,7 +40,7 @@ def test_an_end_of_time_that_rejects_is_nobodys_rejection():
 def test_versions_are_counted_apart_and_doubts_not_at_all():
     found = rates_of([state("edit", prompt="p2"), state("approve"), state("approve", policy="2"), state("reject", kind="in_doubt")])
     assert [one.group for one in found] == [("refund", "1", "p"), ("refund", "1", "p2"), ("refund", "2", "p")]
-    assert [one.edit_rate for one in found] == [0.0, 1.0, 0.0]
+    assert [(one.requests, one.edit_rate) for one in found] == [(1, 0.0), (1, 1.0), (1, 0.0)]
 
 
 @given(st.lists(st.tuples(st.sampled_from(ENDS), st.sampled_from("ab"), st.sampled_from("12"))))
