@@ -10,7 +10,7 @@ from tests.fakes.agents import World, adds_up, one, only
 from tests.fakes.chat_model import Script, Turn, call, say
 from tests.fakes.retriever import FakeRetriever, passage
 from topics import events
-from topics.errors import ConfigError, RejectedError, UnavailableError
+from topics.errors import BudgetExceededError, ConfigError, RejectedError, UnavailableError
 
 
 def _world(*turns, **more) -> World:
@@ -164,6 +164,12 @@ async def test_a_request_that_the_provider_rejects_ends_its_query_and_not_the_th
     """P1: left open, the step would be run into by every later question."""
     world = _world(Turn(error=RejectedError("no", code="provider_refused_request")), say("Fine."))
     assert one(events.AnswerFailed, await world.ask(query_id="q1")).code == "rejected"
+    assert one(events.AnswerCompleted, await world.ask(query_id="q2")).text == "Fine."
+
+
+async def test_a_query_over_the_tenants_budget_is_told_so_and_the_thread_goes_on_another_day():
+    world = _world(Turn(error=BudgetExceededError("used up")), say("Fine."))
+    assert one(events.AnswerFailed, await world.ask(query_id="q1")).code == "budget_exceeded"
     assert one(events.AnswerCompleted, await world.ask(query_id="q2")).text == "Fine."
 
 

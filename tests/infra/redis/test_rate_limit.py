@@ -1,7 +1,9 @@
 """Limits that processes share through Redis, and what is left of them without it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import anyio
 import pytest
@@ -11,6 +13,7 @@ from redis.asyncio import Redis
 
 from infra.clock import SystemClock
 from infra.local.ports import free_port
+from infra.local.redis_server import redis_server
 from infra.models.metering import Call, Usage
 from infra.models.pacing import GRACE_MS, LONGEST_S, SOONER, Granted, Later, Pace, Pacer, pace_of
 from infra.redis.client import Script, connect
@@ -113,6 +116,38 @@ async def test_when_redis_is_back_the_shared_pace_waits_for_what_was_granted_wit
                 break
     seconds, micros = await redis_client.time()
     assert float(after) >= seconds * 1000 + micros / 1000 - 50  # granted now, at the end of the wait
+
+
+async def test_no_window_is_above_the_limit_while_redis_is_killed_and_forgets_everything(tmp_path: Path) -> None:
+    """I16, without a provider: two processes, and a Redis that dies, is away for a while, and comes back empty."""
+    pace = pace_of(40, None, window_s=1.0, horizon_s=0.2, margin=0.2)
+    moments: list[float] = []
+    async with redis_server(data_dir=tmp_path) as server, AsyncExitStack() as stack:
+        clients = [connect(server.url, timeout_s=0.5) for _ in range(2)]
+        for client in clients:
+            stack.push_async_callback(client.aclose)
+
+        async def call_on(limit: RedisRateLimit) -> None:
+            while True:
+                moments.extend(await moments_of([limit], 1))
+
+        async with anyio.create_task_group() as group:
+            for client in clients:
+                limit = limit_on(client, Keys("killed"), pace)
+                for _ in range(20):
+                    group.start_soon(call_on, limit)
+            await until(lambda: len(moments) >= 30)
+            await server.restart()
+            await clients[0].flushall()
+            await until(lambda: len(moments) >= 120)
+            group.cancel_scope.cancel()
+    assert most_in(moments, 1.0) <= 40
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    with anyio.fail_after(60):
+        while not holds():
+            await anyio.sleep(0.02)
 
 
 async def test_a_provider_without_a_limit_is_not_asked_about(redis_keys: Keys) -> None:
