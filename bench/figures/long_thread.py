@@ -29,7 +29,6 @@ from workers.app import Parts, build_parts
 from workers.models import build_models
 
 TURNS: Final = 40
-TURNS_FULL: Final = 120
 TENANT: Final = "wix"
 FACT: Final = "My order number is #W5544207 and I paid 129.90 for it."
 KNOWN: Final = "#W5544207"
@@ -73,13 +72,13 @@ class Thread:
         return KNOWN in self.last
 
 
-async def run(*, full: bool) -> dict[str, Any]:
+async def run(*, full: bool) -> dict[str, Any]:  # noqa: ARG001 -- the shape of every section; this one has one size
     """Lead the three threads, and route the forty tools. Prints the tables.
 
     Raises:
         FigureError: A turn is not bounded, the thread costs too much of a replayed one, or the fact is not known at its end.
     """
-    limits, texts = AgentLimits(), turns(TURNS_FULL if full else TURNS)
+    limits, texts = AgentLimits(), turns(TURNS)
     async with AsyncExitStack() as stack:
         host = await stack.enter_async_context(rig.rig("tansu"))
         parts = await stack.enter_async_context(build_parts(host.settings))
