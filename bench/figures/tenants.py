@@ -21,10 +21,10 @@ from infra.redis.search import Hit, RedisArticleIndex, tenant_tag
 from topics.events import ArticlePublished
 
 TENANTS: Final = ("acme", "ACME", "acme,globex", "globex")
-ARTICLES: Final = 30
+ARTICLES: Final = 12
 QUERIES: Final = 1_000
 QUERIES_FULL: Final = 5_000
-CONTROLS: Final = 200
+CONTROLS: Final = 100
 
 
 class UnfilteredBranch:
@@ -127,7 +127,7 @@ def _foreign(tenant: str, found: Sequence[Hit] | Sequence[Passage]) -> int:
 def _asked(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Every question by every tenant, again and again; the second time it names somebody else's passages too."""
     plain = [(tenant, text) for text in texts for tenant in TENANTS]
-    nosy = [(tenant, f"{text} {_mark(other)}") for text in texts[:40] for tenant in TENANTS for other in TENANTS if other != tenant]
+    nosy = [(tenant, f"{text} {_mark(other)}") for text in texts[:10] for tenant in TENANTS for other in TENANTS if other != tenant]
     return cycle([*plain, *nosy])
 
 
