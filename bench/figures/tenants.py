@@ -138,4 +138,5 @@ def _mark(tenant: str) -> str:
 def _edition(article: ArticlePublished, tenant: str) -> ArticlePublished:
     """The article with the tenant's mark in every paragraph, so that each passage tells whose it is."""
     sentences = article.body.replace(". ", f" ({_mark(tenant)}). ")
-    return article.model_copy(update={"body": f"{_mark(tenant)}. {sentences}"})
+    own = f"{tenant_tag(tenant)[:6]}-{article.article_id}"
+    return article.model_copy(update={"article_id": own, "body": f"{_mark(tenant)}. {sentences}"})

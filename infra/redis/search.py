@@ -215,7 +215,9 @@ class RedisArticleIndex:
         terms = query_terms(words)
         if not terms:
             return []
-        query = "|".join(f"(@words:{term} {_only(owner)})" for term in terms)
+        # The filter stands at each word: beside a union of many words the server loses matches (4 points of recall on judged sets).
+        # It must be the plain tag: the exclusion of all others, which would add no score, let passages of others through.
+        query = "|".join(f"(@tenant:{{{owner}}} @words:{term})" for term in terms)
         return await self._search(query, "VERBATIM", "SCORER", "BM25STD", "WITHSCORES", *_fields(), "LIMIT", 0, limit)
 
     async def nearest(self, tenant: str, vector: Sequence[float], limit: int) -> Sequence[Hit]:
@@ -259,16 +261,6 @@ def tenant_tag(tenant: str) -> str:
     if not tenant.strip():
         raise ValueError("a search needs a tenant")
     return hashlib.sha256(tenant.encode()).hexdigest()[:32]
-
-
-def _only(owner: str) -> str:
-    """The filter on a tenant, for each word of a query.
-
-    A tag that must match adds a score of its own, larger for short passages; excluding what is not the tenant's adds none. Beside
-    the words as a whole, the server's search goes through them by skipping and loses matches: on three judged sets that cost
-    4 points of recall.
-    """
-    return f"-(-@tenant:{{{owner}}})"
 
 
 def query_terms(words: str) -> list[str]:
