@@ -14,7 +14,7 @@ from bench.figures import judged
 from bench.figures.bounds import hold
 from bench.figures.judged import Shelf
 from bench.rig import print_table
-from flows.agent.search import DEFAULT_LIMIT, render
+from flows.agent.search import render
 from flows.ports import Passage
 from flows.retrieval import BRANCH_LIMIT, HybridRetriever
 from infra.redis.search import Hit, RedisArticleIndex, tenant_tag
@@ -110,7 +110,7 @@ async def _audit(shelf: Shelf, branches: Any, kind: type[HybridRetriever], asked
         (vector,) = await shelf.embedder.embed([text])
         lexical = await branches.lexical(tenant, text, BRANCH_LIMIT)
         nearest = await branches.nearest(tenant, vector, BRANCH_LIMIT)
-        fused = await retriever.search(tenant=tenant, query=text, limit=DEFAULT_LIMIT)
+        fused = await retriever.search(tenant=tenant, query=text, limit=BRANCH_LIMIT)
         leaks.lexical += _foreign(tenant, lexical)
         leaks.nearest += _foreign(tenant, nearest)
         leaks.fused += _foreign(tenant, fused)
