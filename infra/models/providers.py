@@ -124,8 +124,6 @@ class ProviderChatModel(ChatOpenAI):
             return None
         if refusal := delta.get(REFUSAL):
             piece.message.additional_kwargs[REFUSAL] = refusal
-        if isinstance(reply_id := chunk.get("id"), str) and reply_id:
-            piece.message.id = reply_id  # the provider's own, under which its log can be asked
         return piece
 
     def _get_generation_chunk_from_completion(self, completion: Any) -> ChatGenerationChunk:
