@@ -34,12 +34,14 @@ _SECRETS: Final = (
 _EMAIL: Final = re.compile(r"[\w.!#$%&'*+/?^`{|}~-]{1,64}(?:@|%40|\\u0040)[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
 _IBAN: Final = re.compile(r"(?<![\w-])[A-Za-z]{2}\d{2}(?:[ \u00a0-]?[A-Za-z0-9]){10,30}(?!\w)")
 _CARD: Final = re.compile(r"(?<![\w.-])[2-6]\d(?:[ \u00a0-]?\d){11,17}(?![\w-])")
+# A record's key or a link may stand before it, `acme/` or `tel:`; a digit and a slash before it make it a part of something else.
 _PHONE: Final = re.compile(
-    r"(?<![\w./:+-])(?:"
-    r"\+\d(?:[ \u00a0()./-]{0,2}\d){6,14}"  # +49 151 0000000
-    r"|\(?0\d{1,5}\)?[ \u00a0/-]{1,2}\d(?:[ \u00a0/-]?\d){4,10}"  # 0151 0000000
+    r"(?:"
+    r"(?<![\w+-])\+\d(?:[ \u00a0()./-]{0,2}\d){6,14}"  # +49 151 0000000
+    r"|(?<![\w.:+-])(?<!\d/)(?:"
+    r"\(?0\d{1,5}\)?[ \u00a0/-]{1,2}\d(?:[ \u00a0/-]?\d){4,10}"  # 0151 0000000
     r"|\(?\d{3}\)?[ \u00a0.-]\d{3}[ \u00a0.-]\d{4}"  # (555) 555-0100
-    r")(?![\w-])"
+    r"))(?![\w-])"
 )
 _MAYBE: Final = re.compile(r"[@:=\d]|bearer|basic|digest|eyJ|[spr]k[-_]|aiza|a[ks]ia|key|gh._|pat[-_]|hf_|xox", re.IGNORECASE)
 
