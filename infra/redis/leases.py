@@ -13,11 +13,15 @@ from infra.redis.client import Script
 from infra.redis.keys import FENCE_TTL, Keys, milliseconds
 from topics.errors import FencedError, LeaseBusyError, OutageError
 
-# A grant is one step: a fence without its lease, or a lease without its fence, would let two writers agree.
+# A grant is one step: a fence without its lease, or a lease without its fence, would let two writers agree. A fence is never less
+# than the server's milliseconds: one that lost its fences, or got older ones back, must not give again what a writer of before may
+# still hold, and attempts, a thousand to a fence, go on growing. They stay exact in any JSON reader, below 2^53, until 2255.
 GRANT: Final = """
 if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
-local fence = redis.call('INCR', KEYS[2])
-redis.call('PEXPIRE', KEYS[2], ARGV[3])
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local fence = math.max(tonumber(redis.call('GET', KEYS[2]) or '0') + 1, now_ms)
+redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[3])
 return fence
 """
 RENEW: Final = """
@@ -33,7 +37,7 @@ return redis.call('DEL', KEYS[1])
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write one thread. `fence` grows with every grant of that thread."""
+    """The right to write one thread. `fence` grows with every grant of that thread, over a loss of the server's data too."""
 
     thread: str
     fence: int

@@ -42,24 +42,24 @@ async def test_the_fence_grows_with_every_grant(pair: Pair) -> None:
     for _ in range(3):
         async with pair.leases.hold("t1") as lease:
             fences.append(lease.fence)
-    assert fences == [1, 2, 3]
+    assert fences == sorted(set(fences))
 
 
 async def test_an_error_in_the_block_comes_out_as_it_is_and_frees_the_thread(pair: Pair) -> None:
     with pytest.raises(KeyError, match="mine"):
-        async with pair.leases.hold("t1"):
+        async with pair.leases.hold("t1") as failed:
             raise KeyError("mine")
     async with pair.leases.hold("t1") as lease:
-        assert lease.fence == 2
+        assert lease.fence > failed.fence
 
 
 async def test_a_cancelled_block_frees_the_thread(pair: Pair) -> None:
     with anyio.move_on_after(0.05) as scope:
-        async with pair.leases.hold("t1"):
+        async with pair.leases.hold("t1") as cancelled:
             await anyio.sleep_forever()
     assert scope.cancelled_caught
     async with pair.leases.hold("t1") as lease:
-        assert lease.fence == 2
+        assert lease.fence > cancelled.fence
 
 
 async def test_an_effect_is_new_once_then_in_doubt_then_done(pair: Pair) -> None:

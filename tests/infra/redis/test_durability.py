@@ -55,7 +55,7 @@ async def test_everything_acknowledged_is_there_after_a_kill(tmp_path: Path) -> 
         assert found is not None
         assert found.checkpoint["channel_values"] == {"x": 1}
         async with RedisLeases(client).hold("t1") as again:
-            assert again.fence == lease.fence + 1
+            assert again.fence > lease.fence
             assert await ledger.begin("e1", thread="t1", fence=again.fence) == EffectClaim("in_doubt")
         assert [known.request for known in await RedisApprovalRegistry(client).pending("acme", limit=10)] == [ASKED]
         assert await RedisHeldQueries(client).first("t1") == held
