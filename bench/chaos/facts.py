@@ -100,6 +100,14 @@ class Performed(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Called(Fact):
+    """The model was called by `who`, for an event. `refused` says that the call was above the limit, and got a 429."""
+
+    event_id: str
+    refused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answered(Fact):
     """An output is on its topic."""
 

@@ -24,7 +24,8 @@ Behaviour = Literal["work", "reject", "raise", "crash"]
 class Task:
     """What one input asks a handler to do.
 
-    `work_ms` passes half before the effect is begun and half after it. The outside world refuses the first `fails` calls of its
+    `work_ms` passes half before the effect is begun and half after it. Before it is begun, the model is called `calls` times,
+    each call when the meter lets it. The outside world refuses the first `fails` calls of its
     effect. `does`: `work`; `reject` and `raise` fail by an error of that kind; `crash` kills the process.
     """
 
@@ -34,6 +35,7 @@ class Task:
     work_ms: int = 50
     fails: int = 0
     does: Behaviour = "work"
+    calls: int = 0
     tenant: str = TENANT
 
 

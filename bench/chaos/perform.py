@@ -8,7 +8,7 @@ import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
@@ -16,11 +16,14 @@ from bench.chaos.effects import OutsideClient
 from bench.chaos.facts import Begun, Ended, Granted, Started
 from bench.chaos.inputs import Task, task_of
 from bench.chaos.ledger import Ledger, now_ns
+from infra.models.metering import Call, Meter
 from infra.redis.effects import EffectClaim, RedisEffectLedger
 from infra.redis.leases import RedisLeases
 from topics.envelope import Event
 from topics.errors import RejectedError
 from topics.events import QueryAsked
+
+PROVIDER: Final = "outside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class Perform:
     effects: RedisEffectLedger
     outside: OutsideClient
     redis: Any
+    meter: Meter
     stopping: anyio.Event = field(default_factory=anyio.Event)
 
     async def __call__(self, delivery: Delivery) -> str:
@@ -97,6 +101,9 @@ class Perform:
         task = delivery.task
         await anyio.sleep(task.work_ms / 2000)
         _misbehave(task)
+        for _ in range(task.calls):
+            await self.meter.admit(Call(PROVIDER, "model", task.tenant, tokens=1))
+            await self.outside.call_model(event_id=task.event_id, who=self.who)
         if task.effect == "none":
             return "done"
         claim = await self._begin(delivery, fence)

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from infra.kafka.connection import KafkaConnection
+from infra.models.pacing import MARGIN, Pace, pace_of
 from infra.redis.keys import Keys
 from topics.catalogue import Catalogue
 
@@ -38,11 +39,19 @@ class Spec(BaseModel):
     handler_timeout_s: float = 120.0
     max_failures: int = 8
     outage_wait_s: float = 1.0
+    limit_requests: int | None = None
+    limit_window_s: float = 60.0
+    limit_margin: float = Field(default=MARGIN, ge=0, lt=1)
 
     @property
     def connection(self) -> KafkaConnection:
         """How to reach the broker."""
         return KafkaConnection(self.kafka_bootstrap)
+
+    @property
+    def pace(self) -> Pace:
+        """How often the model may be called, by all workers together."""
+        return pace_of(self.limit_requests, None, window_s=self.limit_window_s, margin=self.limit_margin)
 
     @property
     def catalogue(self) -> Catalogue:

@@ -18,16 +18,19 @@ from bench.chaos import ours
 from bench.chaos.effects import OutsideClient
 from bench.chaos.facts import Joined
 from bench.chaos.ledger import Ledger, now_ns
-from bench.chaos.perform import Perform
+from bench.chaos.perform import PROVIDER, Perform
 from bench.chaos.spec import OURS, Spec
+from infra.clock import SystemClock
 from infra.redis.client import connect
 from infra.redis.effects import RedisEffectLedger
 from infra.redis.leases import RedisLeases
+from infra.redis.rate_limit import RedisRateLimit
 from infra.telemetry import configure_logging
 from topics.errors import HaltError
 
 HALTED: Final = 3
 MARGIN_S: Final = 10.0
+WORKERS: Final = 3  # at most, where the model is limited
 
 Engine = Callable[[Spec, Perform], Awaitable[None]]
 
@@ -45,6 +48,7 @@ async def work(spec: Spec) -> None:
             effects=RedisEffectLedger(redis, keys=spec.keys),
             outside=OutsideClient(spec.effects_port),
             redis=redis,
+            meter=RedisRateLimit(redis, {PROVIDER: spec.pace}, processes=WORKERS, clock=SystemClock(), keys=spec.keys),
         )
         ledger.write(Joined(at_ns=now_ns(), who=spec.incarnation, pid=os.getpid()))
         try:

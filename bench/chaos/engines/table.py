@@ -5,6 +5,7 @@ from typing import Final
 
 from bench.chaos.engines import runs
 from bench.chaos.scenarios.letterless import letterless
+from bench.chaos.scenarios.limits import asked_in_a_burst
 from bench.chaos.verdict import Control, Procedure
 
 BURST: Final = Procedure("P1", "killed twice in a burst", runs.killed_in_a_burst)
@@ -12,6 +13,7 @@ BURST: Final = Procedure("P1", "killed twice in a burst", runs.killed_in_a_burst
 SHORT_BURST: Final = Procedure("P1", BURST.title, partial(runs.killed_in_a_burst, inputs=60, longest_ms=300, fails=0.3))
 ZOMBIE: Final = Procedure("P2", "a zombie wakes when others hold its threads", runs.woken_zombie)
 LETTERLESS: Final = Procedure("P11", "the topic of dead letters is missing", letterless)
+LIMIT: Final = Procedure("P5-limit", "everything is asked at once", asked_in_a_burst)
 POISON: Final = Procedure("P10", "a record that always fails in each partition", runs.poisoned)
 
 CONTROLS: Final[tuple[Control, ...]] = (
@@ -19,6 +21,7 @@ CONTROLS: Final[tuple[Control, ...]] = (
     Control("no_claim", BURST, ("I3",)),
     Control("no_fence", ZOMBIE, ("I7",)),
     Control("dead_letter_not_awaited", LETTERLESS, ("I1", "I13")),
+    Control("no_limiter", LIMIT, ("I16",)),
     Control("faststream_ack", SHORT_BURST, ("I1",)),
     Control("faststream_nack", POISON, ("I1", "I10")),
     Control("faststream_concurrent", SHORT_BURST, ("I1", "I6")),

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from bench.chaos.effects import OutsideClient, OutsideWorld, serve
-from bench.chaos.facts import Performed
+from bench.chaos.facts import Called, Performed
 from bench.chaos.ledger import Ledger, read
 from infra.local.ports import HOST, free_port
 from topics.errors import UnavailableError
@@ -48,6 +48,18 @@ def test_in_a_bad_mood_it_does_nothing_and_writes_nothing(world: OutsideWorld, t
     world.answer({"ask": "mood", "mood": {"status": "ok"}})
     assert ask(world, "e1") == "ok"
     assert journal(tmp_path) == [True]
+
+
+def test_the_model_counts_its_calls_and_refuses_what_is_above_its_limit(world: OutsideWorld, tmp_path: Path) -> None:
+    call = {"ask": "model", "event_id": "q1", "who": "w1"}
+    assert world.answer(call) == {"status": "ok"}
+    world.answer({"ask": "limit", "limit": {"requests_per_window": 1, "window_s": 60}})
+    assert [world.answer(call)["status"] for _ in range(2)] == ["ok", "busy"]
+    assert [(fact.who, fact.refused) for fact in read(tmp_path) if isinstance(fact, Called)] == [
+        ("w1", False),
+        ("w1", False),
+        ("w1", True),
+    ]
 
 
 async def test_a_stranger_who_speaks_no_json_is_left_alone_and_ends_nothing(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_in_full_it_is_three_seeds_of_everything_mixed_then_each_procedure_and_e
 
 
 def test_in_short_it_is_what_catches_most_and_still_every_control() -> None:
-    assert {name for name, _ in names(plan("--short"))} == {"P1", "P2", "P7", "P10", "P11", "P15"}
+    assert {name for name, _ in names(plan("--short"))} == {"P1", "P2", "P5-limit", "P7", "P10", "P11", "P15"}
     assert plan("--short").controls == CONTROLS
 
 

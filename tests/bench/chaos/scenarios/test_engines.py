@@ -25,6 +25,7 @@ WANTED = {
     "no_claim",
     "no_fence",
     "dead_letter_not_awaited",
+    "no_limiter",
     "faststream_ack",
     "faststream_nack",
     "faststream_concurrent",

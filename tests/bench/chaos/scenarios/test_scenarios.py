@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from bench.chaos.facts import Buried, Ended, Published
+from bench.chaos.facts import Buried, Called, Ended, Published
 from bench.chaos.inputs import Task, record_of
-from bench.chaos.scenarios import crash_loop, fairness, letters, outages, stuck
+from bench.chaos.scenarios import crash_loop, fairness, letters, limits, outages, stuck
 from bench.chaos.scenarios.poison import poisons
 from infra.kafka.dead_letter import Death, dead_letter
 from topics.catalogue import Catalogue
@@ -92,6 +92,37 @@ def test_a_letter_with_another_reason_is_found():
 def test_each_doomed_record_has_exactly_one_letter(times: int, broken: int):
     record = record_of(Task("q1", "k", "none"), catalogue=Catalogue())
     assert len(letters.not_exactly_one([record], [buried(record)] * times)) == broken
+
+
+# P5-limit
+
+
+def called(*moments_s: float, refused: bool = False) -> list[Called]:
+    return [Called(at_ns=int(at_s * NS), who="w", event_id="q", refused=refused) for at_s in moments_s]
+
+
+def test_a_window_is_counted_wherever_it_begins_and_does_not_hold_its_own_start():
+    window = limits.WINDOW_S
+    assert limits.most_in_a_window([]) == 0
+    assert limits.most_in_a_window(called(0.0, window)) == 1
+    assert limits.most_in_a_window(called(window - 0.5, 0.0, window, window + 0.4)) == 3
+
+
+@pytest.mark.parametrize(("more", "broken"), [(0, 0), (1, 1)])
+def test_one_call_more_than_the_limit_in_any_window_is_found(more: int, broken: int):
+    spread = [number * 1.001 * limits.WINDOW_S / limits.LIMIT for number in range(3 * limits.LIMIT)]
+    assert len(limits.above_the_limit(called(*spread, *[7.77] * more))) == broken
+
+
+def test_a_single_429_is_found_though_no_window_is_full():
+    assert limits.above_the_limit(called(0.0)) == []
+    assert len(limits.above_the_limit(called(0.0, refused=True))) == 1
+
+
+def test_a_run_that_never_came_near_the_limit_shows_nothing():
+    near = int(limits.LIMIT * limits.NEAR)
+    assert limits.far_below_the_limit(called(*[0.0] * near)) == []
+    assert len(limits.far_below_the_limit(called(*[0.0] * (near - 1)))) == 1
 
 
 # P8
