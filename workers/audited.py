@@ -27,14 +27,21 @@ def audited(handler: Handler, *, chain: AuditChain) -> Handler:
                 yield outcome
                 await chain.told(event.tenant, outcome)
                 told.add(outcome.model_dump_json())
-        async with aclosing(handler(event)) as payloads:
-            async for payload in payloads:
-                if not isinstance(payload, Outcome):
-                    yield payload
-                    continue
-                outcome = await chain.append(event.tenant, payload, cause=cause)
-                if outcome.model_dump_json() not in told:
-                    yield outcome
-                    await chain.told(event.tenant, outcome)
+        published: list[Outcome] = []
+        try:
+            async with aclosing(handler(event)) as payloads:
+                async for payload in payloads:
+                    if not isinstance(payload, Outcome):
+                        yield payload
+                        continue
+                    outcome = await chain.append(event.tenant, payload, cause=cause)
+                    if outcome.model_dump_json() not in told:
+                        yield outcome
+                        published.append(outcome)
+        finally:
+            # Behind what an outcome lets happen: a tool waits for its verdict. One that is not noted is published again, the same;
+            # after a handler that failed too, because a dead letter does not come again.
+            for outcome in published:
+                await chain.told(event.tenant, outcome)
 
     return handle

@@ -10,7 +10,7 @@ No effect shares a super-step with an interrupt, so that partial approvals, re-r
 import hashlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from langchain_core.messages import AIMessageChunk
@@ -49,12 +49,17 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A thread as it is saved. `open_step`: a step was begun and nobody is being waited for in some of it."""
+    """A thread as it is saved. `open_step`: a step was begun and nobody is being waited for in some of it.
+
+    `newest` is what the checkpointer read, for a run that begins here: it need not read it once more. Only a fenced run may take
+    it: whoever wrote since has a newer fence, and then this run's first write is refused, before any effect of it.
+    """
 
     exists: bool
     state: AgentState
     waiting: tuple[Waiting, ...]
     open_step: bool
+    newest: list[Any] = field(default_factory=list[Any], repr=False, compare=False)
 
     @property
     def is_idle(self) -> bool:
@@ -96,7 +101,8 @@ class AgentGraph:
 
     async def snapshot(self, thread: ThreadRef) -> Snapshot:
         """What is saved of a thread."""
-        saved = await self._graph.aget_state(self._config(thread))
+        newest: list[Any] = []
+        saved = await self._graph.aget_state(self._config(thread, keep_newest=newest))
         waiting = tuple(Waiting(interrupt.id, interrupt.value) for interrupt in saved.interrupts)
         return Snapshot(
             # Empty channels are there before the first input is.
@@ -104,19 +110,23 @@ class AgentGraph:
             state=cast("AgentState", saved.values),
             waiting=waiting,
             open_step=_has_open_step(saved),
+            newest=newest,
         )
 
-    async def run(self, step: dict[str, Any] | Command[Any] | None, context: RunContext) -> AsyncGenerator[AIMessageChunk]:
+    async def run(
+        self, step: dict[str, Any] | Command[Any] | None, context: RunContext, before: Snapshot
+    ) -> AsyncGenerator[AIMessageChunk]:
         """Run until nothing is left to do or a person is waited for; give the chunks that the model's node shows.
 
         Args:
             step: New input, or None to continue an open step.
             context: The thread and the fence of its lease.
+            before: The thread as it was found under that lease.
         """
         # `next` may be empty in an open step, and async durability may lose the turn that ordered a write: hence sync.
         parts = self._graph.astream(
             cast("Any", step),
-            self._config(context.thread, fence=context.fence),
+            self._config(context.thread, fence=context.fence, known_newest=before.newest),
             context=context,
             stream_mode=["custom"],
             durability="sync",
@@ -127,20 +137,19 @@ class AgentGraph:
                 if isinstance(part["data"], AIMessageChunk):
                     yield part["data"]
 
-    def resume(self, answers: dict[str, dict[str, Any]], context: RunContext) -> AsyncGenerator[AIMessageChunk]:
+    def resume(self, answers: dict[str, dict[str, Any]], context: RunContext, before: Snapshot) -> AsyncGenerator[AIMessageChunk]:
         """Answer interrupts, by their ids, and run on."""
-        return self.run(Command(resume=answers), context)
+        return self.run(Command(resume=answers), context, before)
 
     async def prune(self, thread: ThreadRef) -> None:
         """Let go of all but the newest checkpoint: each is a whole copy, and nothing goes back to an older one."""
         with suppress(NotImplementedError):  # not every saver can; then its owner has to
             await self._checkpointer.aprune([thread.checkpoint_id])
 
-    def _config(self, thread: ThreadRef, *, fence: int | None = None) -> RunnableConfig:
-        # A checkpointer that knows fences refuses writes under an older one.
-        fenced = {} if fence is None else {"fence": fence}
+    def _config(self, thread: ThreadRef, **known: Any) -> RunnableConfig:
+        # A checkpointer that knows fences refuses writes under an older one. One that knows nothing of the rest reads again.
         return {
-            "configurable": {"thread_id": thread.checkpoint_id, self._strict_key: True, **fenced},
+            "configurable": {"thread_id": thread.checkpoint_id, self._strict_key: True, **known},
             "metadata": {"tenant": thread.tenant, "thread": thread.thread_id},
             "tags": [thread.tenant],
             "callbacks": self._callbacks,

@@ -130,7 +130,7 @@ class Agent:
             clock=self._clock,
             interval_s=self._parts.limits.delta_interval_s,
         )
-        async with aclosing(self._run(self._graph.run(step, context), thread, stream)) as payloads:
+        async with aclosing(self._run(self._graph.run(step, context, before), thread, stream)) as payloads:
             async for payload in payloads:
                 yield payload
 
@@ -166,7 +166,8 @@ class Agent:
             raise GraphVersionError(problem)
         answer = clean_json(verdict.model_dump(mode="json"))
         stream = self._stream(before, context, reopened="resumed")
-        async with aclosing(self._run(self._graph.resume({waiting.interrupt_id: answer}, context), thread, stream)) as payloads:
+        chunks = self._graph.resume({waiting.interrupt_id: answer}, context, before)
+        async with aclosing(self._run(chunks, thread, stream)) as payloads:
             async for payload in payloads:
                 yield payload
 
@@ -293,7 +294,7 @@ class Agent:
         """Finish a step that a crash left open. Its query may be another than the caller's; nobody else would tell about it."""
         self._check_version(before)
         stream = self._stream(before, context, reopened="retry")
-        async with aclosing(self._run(self._graph.run(None, context), context.thread, stream)) as payloads:
+        async with aclosing(self._run(self._graph.run(None, context, before), context.thread, stream)) as payloads:
             async for payload in payloads:
                 yield payload
 
@@ -302,7 +303,7 @@ class Agent:
         if not answers:
             return
         stream = self._stream(before, context, reopened="retry")
-        async with aclosing(self._run(self._graph.resume(answers, context), context.thread, stream)) as payloads:
+        async with aclosing(self._run(self._graph.resume(answers, context, before), context.thread, stream)) as payloads:
             async for payload in payloads:
                 yield payload
 

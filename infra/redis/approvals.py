@@ -7,7 +7,7 @@ from typing import Any, Final
 from redis.asyncio import Redis
 
 from infra.redis.approval_index import ApprovalIndex, tags
-from infra.redis.client import Script, wait_durable
+from infra.redis.client import Script
 from infra.redis.keys import APPROVAL_TTL, Keys, decode, encode, milliseconds
 from topics.approval_state import ApprovalPage, ApprovalQuery, ApprovalState
 from topics.events import ApprovalRequested, Verdict
@@ -126,9 +126,9 @@ class RedisApprovalRegistry:
             shared = [self._keys.open_approvals(None), self._keys.open_approvals(tenant), self._keys.approval_timers()]
             approvals = [self._keys.approval(tenant, state.request.approval_id) for state in of_tenant]
             arguments = [part for state in of_tenant for part in _row(state)]
-            await self._open([*shared, *approvals], [milliseconds(APPROVAL_TTL), *arguments])
-        if states:
-            await wait_durable(self._client, keys=self._keys)
+            # One that is known may be an earlier attempt's, which did not live to see it on disk.
+            row = [milliseconds(APPROVAL_TTL), *arguments]
+            await self._open.durable([*shared, *approvals], row, behind=self._keys.durable())
 
     async def announced(self, tenant: str, approval_id: str) -> None:
         """Remember that the broker has the request. Not waited for: forgotten, it is published once more."""
@@ -154,10 +154,10 @@ class RedisApprovalRegistry:
         ]
         name, before = _name(tenant, approval_id), str(state.revision - 1)
         row = [name, before, str(state.revision), state.status, _json(state), _due_at(state), milliseconds(APPROVAL_TTL)]
-        answer = await self._store(keys, row)
+        # Lost to another revision, that one is on disk before anybody is told of it.
+        answer = await self._store.durable(keys, row, behind=self._keys.durable())
         if answer == -1:
             raise LookupError(f"tenant {tenant} has no approval {approval_id}")
-        await wait_durable(self._client, keys=self._keys)
         return answer == 1
 
     async def withdraw(self, tenant: str, approval_id: str, reason: str = "") -> ApprovalState:

@@ -92,9 +92,13 @@ class RedisAuditChain:
         """Give an outcome its link; one that has it already comes back as it was, to the byte. Durable on return."""
         identity = f"{outcome.TYPE}:{outcome.identity()}:{content_of(outcome)}"
         # Those of one process would only race each other.
-        async with self._turns.setdefault(tenant, anyio.Lock()):
-            found = await self._linked(tenant, outcome, identity=identity, cause=cause)
-        await wait_durable(self.client, keys=self.keys)
+        turn = self._turns.setdefault(tenant, anyio.Lock())
+        async with turn:
+            # One trip for a link that is alone. With others behind it, a slow disk must not make each wait for the one before.
+            is_alone = not turn.statistics().tasks_waiting
+            found = await self._linked(tenant, outcome, identity=identity, cause=cause, durable=is_alone)
+        if not is_alone:
+            await wait_durable(self.client, keys=self.keys)
         return found
 
     async def untold(self, tenant: str, *, cause: str) -> Sequence[Outcome]:
@@ -132,7 +136,7 @@ class RedisAuditChain:
                 await _awaited(self.client.set(self.keys.chain_seeded(self.scope), b"1"))
             await wait_durable(self.client, keys=self.keys)
 
-    async def _linked(self, tenant: str, outcome: Outcome, *, identity: str, cause: str) -> Outcome:
+    async def _linked(self, tenant: str, outcome: Outcome, *, identity: str, cause: str, durable: bool) -> Outcome:
         keys = [
             self.keys.chain_head(self.scope, tenant),
             self.keys.chain_link(self.scope, tenant, identity),
@@ -144,7 +148,8 @@ class RedisAuditChain:
             placed = linked(outcome, tenant=tenant, number=number + 1, previous=previous, at=self.clock.now())
             digest, text = placed.chain.digest if placed.chain else "", _text(placed)
             entry = orjson.dumps({"cause": cause, "outcome": text})
-            answer = await self._append(keys, [number, previous, text, digest, entry, milliseconds(APPROVAL_TTL), may_begin])
+            row = [number, previous, text, digest, entry, milliseconds(APPROVAL_TTL), may_begin]
+            answer = await (self._append.durable(keys, row, behind=self.keys.durable()) if durable else self._append(keys, row))
             match answer:
                 case [b"linked"]:
                     self._heads[tenant] = (number + 1, digest)

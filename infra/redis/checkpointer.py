@@ -186,10 +186,16 @@ class HardenedRedisSaver(AsyncRedisSaver):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """One checkpoint with its writes, in one round trip: the newest, unless the config names one. None when unknown."""
         place = _place(config)
+        if (known := _known(config, place)) is not None:
+            return self._tuple(place.thread, *known)
         names = [_name(place.namespace, place.checkpoint_id)] if place.checkpoint_id else ["newest", encode(place.namespace)]
         refreshed = self._ttl_ms() if (self.ttl_config or {}).get("refresh_on_read") else ""
         rows = await self._read(self._of(place.thread), [refreshed, *names])
-        return self._tuple(place.thread, *rows[0]) if rows else None
+        if not rows:
+            return None
+        if (kept := _configurable(config).get("keep_newest")) is not None:
+            kept.append((place, rows[0]))
+        return self._tuple(place.thread, *rows[0])
 
     async def alist(
         self,
@@ -293,6 +299,14 @@ def _configurable(config: RunnableConfig) -> Mapping[str, Any]:
 def _place(config: RunnableConfig) -> _Place:
     configurable = _configurable(config)
     return _Place(_checked(configurable["thread_id"]), configurable.get("checkpoint_ns", ""), configurable.get("checkpoint_id"))
+
+
+def _known(config: RunnableConfig, place: _Place) -> Any:
+    """What an earlier read of the same place found, once. Without a fence nothing would stop a write upon what is old by now."""
+    known: list[Any] = _configurable(config).get("known_newest") or []
+    if not known or known[0][0] != place or _configurable(config).get("fence") is None:
+        return None
+    return known.pop()[1]
 
 
 def _checked(thread: Any) -> str:

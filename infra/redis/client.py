@@ -75,6 +75,7 @@ class Script:
     """A Lua script: one atomic step on the server, loaded again when the server has forgotten it."""
 
     def __init__(self, client: Redis, source: str) -> None:
+        self._client = client
         self._run = client.register_script(source)
 
     async def __call__(self, keys: Sequence[str], arguments: Sequence[str | bytes | int] = ()) -> Any:
@@ -85,6 +86,42 @@ class Script:
         """
         with outages():
             return await cast("Any", self._run(keys=list(keys), args=list(arguments)))
+
+    async def durable(
+        self, keys: Sequence[str], arguments: Sequence[str | bytes | int] = (), *, behind: str | None = None, timeout_s: float = 3.0
+    ) -> Any:
+        """Run it, and return its answer when what it wrote is on the server's disk: both in one round trip.
+
+        Args:
+            behind: A key to write behind it (`Keys.durable`). Then everything that was acknowledged before is on disk as well: what
+                the script found and did not write itself, too.
+
+        Raises:
+            OutageError: No answer, or the disk was not confirmed in time. It may have run, and may still become durable.
+            ConfigError: The server has no append-only file.
+        """
+        parts = (len(keys), *keys, *arguments)
+        try:
+            with outages():
+                return await self._confirmed("EVALSHA", self._run.sha, parts, behind, timeout_s)
+        except exceptions.NoScriptError:
+            # It did not run. What follows it only touched the disk.
+            with outages():
+                return await self._confirmed("EVAL", self._run.script, parts, behind, timeout_s)
+
+    async def _confirmed(
+        self, command: str, script: Any, parts: Sequence[str | bytes | int], behind: str | None, timeout_s: float
+    ) -> Any:
+        pipeline = cast("Any", self._client.pipeline(transaction=False))
+        pipeline.execute_command(command, script, *parts)
+        _wait(pipeline, behind, timeout_s)
+        # As they are: an error that is raised by the pipeline no longer begins with its code.
+        answer, *written, confirmed = await pipeline.execute(raise_on_error=False)
+        for reply in (answer, *written):
+            if isinstance(reply, Exception):
+                raise reply
+        _check_confirmed(confirmed, timeout_s)
+        return answer
 
 
 async def wait_durable(client: Redis, *, timeout_s: float = 3.0, keys: Keys | None = None) -> None:
@@ -97,17 +134,27 @@ async def wait_durable(client: Redis, *, timeout_s: float = 3.0, keys: Keys | No
         OutageError: Not confirmed in time. The writes may still become durable.
         ConfigError: The server has no append-only file.
     """
-    pipeline = client.pipeline(transaction=False)
-    pipeline.set((keys or Keys()).durable(), b"1")
-    pipeline.execute_command("WAITAOF", 1, 0, round(timeout_s * 1000))  # pyright: ignore[reportUnknownMemberType]  (redis-py)
+    pipeline = cast("Any", client.pipeline(transaction=False))
+    _wait(pipeline, (keys or Keys()).durable(), timeout_s)
     with outages():
-        try:
-            _, answer = cast("tuple[Any, Sequence[int]]", await pipeline.execute())
-        except exceptions.ResponseError as error:
-            if "appendonly is disabled" in str(error):
-                raise ConfigError("Redis must run with `appendonly yes`") from error
-            raise
-    if answer[0] < 1:
+        written, confirmed = await pipeline.execute(raise_on_error=False)
+        if isinstance(written, Exception):
+            raise written
+        _check_confirmed(confirmed, timeout_s)
+
+
+def _wait(pipeline: Any, behind: str | None, timeout_s: float) -> None:
+    if behind is not None:
+        pipeline.set(behind, b"1")
+    pipeline.execute_command("WAITAOF", 1, 0, round(timeout_s * 1000))
+
+
+def _check_confirmed(confirmed: Any, timeout_s: float) -> None:
+    if isinstance(confirmed, exceptions.ResponseError) and "appendonly is disabled" in str(confirmed):
+        raise ConfigError("Redis must run with `appendonly yes`") from confirmed
+    if isinstance(confirmed, Exception):
+        raise confirmed
+    if confirmed[0] < 1:
         raise OutageError(f"Redis did not confirm its disk within {timeout_s} s")
 
 

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from redis.asyncio import Redis
 
-from infra.redis.client import Script, wait_durable
+from infra.redis.client import Script
 from infra.redis.keys import EFFECT_TTL, Keys, milliseconds
 from topics.errors import FencedError
 
@@ -41,7 +41,6 @@ class RedisEffectLedger:
     """The ledger of effects, kept for 90 days. `in_doubt` counts how often one was found without a result."""
 
     def __init__(self, client: Redis, *, keys: Keys | None = None) -> None:
-        self._client = client
         self._keys = keys or Keys()
         self._begin = Script(client, BEGIN)
         self._finish = Script(client, FINISH)
@@ -54,10 +53,10 @@ class RedisEffectLedger:
             FencedError: The thread's fence is not ours. Nothing was claimed.
             OutageError: No answer. The effect may be claimed, and is then in doubt.
         """
-        answer = await self._begin([self._keys.effect(key), self._keys.fence(thread)], [fence, milliseconds(EFFECT_TTL)])
+        # Only a new claim must be on disk, and it is a write of the script's own: a full server still tells what is known.
+        answer = await self._begin.durable([self._keys.effect(key), self._keys.fence(thread)], [fence, milliseconds(EFFECT_TTL)])
         match [part.decode() for part in answer]:
             case ["new"]:
-                await wait_durable(self._client, keys=self._keys)
                 return EffectClaim("new")
             case ["done", result, ok]:
                 return EffectClaim("done", result, ok == "1")

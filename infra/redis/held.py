@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 from redis.asyncio import Redis
 
-from infra.redis.client import Script, wait_durable
+from infra.redis.client import Script
 from infra.redis.keys import Keys
 from topics.events import QueryAsked
 
@@ -62,7 +62,6 @@ class RedisHeldQueries:
     """
 
     def __init__(self, client: Redis, *, keys: Keys | None = None) -> None:
-        self._client = client
         self._keys = keys or Keys()
         self._hold = Script(client, HOLD)
         self._first = Script(client, FIRST)
@@ -72,8 +71,8 @@ class RedisHeldQueries:
 
     async def hold(self, thread: str, held: Waiting) -> None:
         """Put one at the end, once. On disk on return."""
-        await self._hold(self._of(thread), [held.query_id, held.query.model_dump_json()])
-        await wait_durable(self._client, keys=self._keys)
+        row = [held.query_id, held.query.model_dump_json()]
+        await self._hold.durable(self._of(thread), row, behind=self._keys.durable())
 
     async def first(self, thread: str) -> HeldQuery | None:
         """The next to run, or None."""
@@ -89,9 +88,7 @@ class RedisHeldQueries:
 
     async def call_off(self, thread: str, query_id: str) -> bool:
         """Mark one: it must not run any more. On disk on return. False when it was not there."""
-        found = bool(await self._call_off(self._of(thread), [query_id]))
-        await wait_durable(self._client, keys=self._keys)
-        return found
+        return bool(await self._call_off.durable(self._of(thread), [query_id], behind=self._keys.durable()))
 
     async def drop(self, thread: str, query_id: str) -> bool:
         """Take one out, after it ran or was cancelled. False when it was not there."""

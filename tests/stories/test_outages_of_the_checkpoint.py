@@ -83,11 +83,11 @@ async def test_i_a_full_server_pauses_and_asks_nobody(desk: Desk, redis_client: 
 
 
 async def test_i_what_cannot_be_made_durable_is_not_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch):
-    async def never(*_: Any, **__: Any) -> None:
+    def never(*_: Any, **__: Any) -> None:
         raise OutageError("Redis did not confirm its disk")
 
     with monkeypatch.context() as patched:
-        patched.setattr("infra.redis.approvals.wait_durable", never)
+        patched.setattr("infra.redis.client._check_confirmed", never)
         with pytest.raises(OutageError):
             await desk.handle(asked("q1"))
     assert only(ApprovalRequested, desk.told) == []

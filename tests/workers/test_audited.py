@@ -12,6 +12,7 @@ from tests.fakes.chain import MemoryAuditChain
 from tests.flows.approvals.audits import verify
 from topics.chain import on_the_wire
 from topics.envelope import Event
+from topics.errors import RejectedError
 from topics.events import AnswerDelta, ApprovalDecided, ApprovalExecuted, ApprovalRefused, Payload
 from topics.records import RawRecord
 from workers.audited import audited
@@ -80,4 +81,39 @@ async def test_a_number_that_a_dead_attempt_was_given_is_published_though_the_ne
     await topic.attempt(LATE, DONE, until=until)
     await topic.attempt(LATE.model_copy(update={"code": "stale"}), number=2)
     assert await topic.faults() == ()
+    assert not topic.chain.open
+
+
+async def test_what_an_outcome_lets_happen_does_not_wait_until_it_is_noted_as_told():
+    """P3 does not need it: what died before the note is published again, the same."""
+    topic, open_at_the_tool = Topic(), []
+
+    async def handler(_: Any) -> AsyncGenerator[Payload]:
+        yield LATE
+        open_at_the_tool.extend(topic.chain.open)
+        yield DONE
+
+    async with aclosing(audited(handler, chain=topic.chain)(EVENT)) as found:
+        topic.taken += [payload async for payload in found]
+    assert open_at_the_tool == [("acme", 1)]
+    assert not topic.chain.open
+    assert await topic.faults() == ()
+
+
+async def test_what_was_published_is_noted_though_its_handler_fails_behind_it():
+    """A dead letter does not come again: its number would stay open for ever."""
+    topic = Topic()
+
+    async def handler(_: Any) -> AsyncGenerator[Payload]:
+        yield LATE
+        raise RejectedError("it cannot be done", code="graph_version")
+
+    async def attempt() -> None:
+        async with aclosing(audited(handler, chain=topic.chain)(EVENT)) as found:
+            async for payload in found:
+                topic.taken.append(payload)
+
+    with pytest.raises(RejectedError):
+        await attempt()
+    assert [type(one) for one in topic.taken] == [ApprovalRefused]
     assert not topic.chain.open

@@ -291,7 +291,7 @@ async def test_the_graph_itself_refuses_an_answered_interrupt():
     from flows.agent.state import RunContext
 
     with pytest.raises(UnknownInterruptError):
-        async for _ in graph.resume({request.interrupt_id: {}}, RunContext(THREAD, 1)):
+        async for _ in graph.resume({request.interrupt_id: {}}, RunContext(THREAD, 1), await graph.snapshot(THREAD)):
             pass
 
 

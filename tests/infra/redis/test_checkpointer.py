@@ -102,6 +102,49 @@ async def test_a_fence_that_the_server_forgot_is_stale(saver: HardenedRedisSaver
         await put(saver, at(fence=1), text="x")
 
 
+# What was read under a lease is read once
+
+
+async def test_a_run_takes_what_was_read_before_it_once_and_then_reads_again(commands: Any, redis_keys: Keys) -> None:
+    saver, newest = HardenedRedisSaver(commands, keys=redis_keys), []
+    await put(saver, at(), text="old")
+    read = await saver.aget_tuple(at(keep_newest=newest))
+    before = commands.sent
+    assert await saver.aget_tuple(at(fence=7, known_newest=newest)) == read
+    assert commands.sent == before
+    await put(saver, at(), text="new")
+    found = await saver.aget_tuple(at(fence=7, known_newest=newest))
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"text": "new"}
+
+
+@pytest.mark.parametrize(
+    "other", [at(), at("acme-t-18", fence=7), at(fence=7, checkpoint_ns="sub"), at(fence=7, checkpoint_id="x")]
+)
+async def test_what_was_read_before_is_for_a_fenced_run_of_the_same_place(saver: HardenedRedisSaver, other: Any) -> None:
+    newest: list[Any] = []
+    await put(saver, at(), text="old")
+    await saver.aget_tuple(at(keep_newest=newest))
+    await put(saver, at(), text="new")
+    found = await saver.aget_tuple({"configurable": other["configurable"] | {"known_newest": newest}})
+    assert found is None or found.checkpoint["channel_values"] == {"text": "new"}
+
+
+async def test_a_run_on_what_is_old_by_now_writes_nothing(saver: HardenedRedisSaver, redis_client: Redis, redis_keys: Keys) -> None:
+    """P2: somebody else got the thread between the read and the run."""
+    leases, newest = RedisLeases(redis_client, keys=redis_keys), []
+    await put(saver, at(), text="read")
+    async with leases.hold(THREAD) as old:
+        await saver.aget_tuple(at(keep_newest=newest))
+    async with leases.hold(THREAD) as new:
+        await put(saver, at(fence=new.fence), text="somebody else's")
+    known = await saver.aget_tuple(at(fence=old.fence, known_newest=newest))
+    assert known is not None
+    assert known.checkpoint["channel_values"] == {"text": "read"}
+    with pytest.raises(FencedError):
+        await saver.aput_writes(known.config | at(fence=old.fence, **known.config["configurable"]), [("text", "stale")], "task-1")
+
+
 # Whole writes, and values as they were
 
 

@@ -135,13 +135,17 @@ def test_each_client_error_has_one_meaning(error: Exception, kind: type[Exceptio
 
 
 async def test_a_durable_wait_covers_writes_of_other_connections(redis_url: str, redis_client: Redis, setting) -> None:
-    """The control is WAITAOF alone: on a connection without writes it answers at once, with nothing on disk."""
+    """The controls: on a connection without writes WAITAOF answers at once, with nothing on disk, behind a reading script too."""
     await setting("appendfsync", "everysec")
     waiter = door.connect(redis_url, timeout_s=5.0, max_connections=1)
+    reads, writes = door.Script(waiter, "return 1"), door.Script(waiter, "return redis.call('SET', KEYS[1], 'x')")
     spans_s = {}
     for name, wait in (
         ("alone", lambda: waiter.execute_command("WAITAOF", 1, 0, 3000)),
         ("ours", lambda: door.wait_durable(waiter)),
+        ("reads", lambda: reads.durable([])),
+        ("reads and touches", lambda: reads.durable([], behind="durable-touched")),
+        ("writes", lambda: writes.durable(["durable-written"])),
     ):
         # The disk was just written: the next time is about a second away.
         await door.wait_durable(redis_client)
@@ -152,7 +156,32 @@ async def test_a_durable_wait_covers_writes_of_other_connections(redis_url: str,
         await wait()
         spans_s[name] = anyio.current_time() - started_s
     await waiter.aclose()
-    assert spans_s["alone"] < 0.3 < spans_s["ours"]
+    assert max(spans_s["alone"], spans_s["reads"]) < 0.3
+    assert min(spans_s["ours"], spans_s["reads and touches"], spans_s["writes"]) > 0.3
+
+
+async def test_a_durable_script_that_the_server_forgot_runs_once(redis_client: Redis, redis_keys: Keys) -> None:
+    script = door.Script(redis_client, "return redis.call('INCR', KEYS[1])")
+    key = redis_keys.probe("count")
+    for number in (1, 2):
+        await redis_client.script_flush()
+        assert await script.durable([key], behind=redis_keys.durable()) == number
+    assert await script.durable([key]) == 3
+
+
+async def test_what_a_durable_script_fails_with_keeps_its_meaning(redis_client: Redis, redis_keys: Keys, setting) -> None:
+    script = door.Script(redis_client, "return redis.call('SET', KEYS[1], 'x')")
+    with pytest.raises(exceptions.ResponseError, match="no such thing"):
+        await door.Script(redis_client, "return redis.error_reply('ERR no such thing')").durable([], behind=redis_keys.durable())
+    await setting("maxmemory", "1")
+    with pytest.raises(OutageError):
+        await script.durable([redis_keys.probe("full")])
+    with pytest.raises(OutageError):
+        await door.Script(redis_client, "return 1").durable([], behind=redis_keys.durable())
+    await setting("maxmemory", "0")
+    await setting("appendonly", "no")
+    with pytest.raises(ConfigError, match="appendonly yes"):
+        await script.durable([redis_keys.probe("no file")])
 
 
 def test_encoded_values_do_not_collide_or_escape() -> None:

@@ -1,0 +1,109 @@
+"""How often a decision waits for Redis before its tool runs: whoever approved feels each wait, and most of all one for the disk."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from infra.redis.approvals import RedisApprovalRegistry
+from infra.redis.chain import RedisAuditChain
+from infra.redis.checkpointer import HardenedRedisSaver
+from infra.redis.effects import RedisEffectLedger
+from infra.redis.held import RedisHeldQueries
+from infra.redis.keys import Keys
+from infra.redis.leases import RedisLeases
+from tests.fakes.agents import World, one
+from tests.fakes.chat_model import Script, obedient
+from tests.fakes.clock import FakeClock
+from tests.workers.desk import Desk, asked, decided
+from topics.chain import Outcome
+from topics.events import ApprovalAccepted, ApprovalRequested
+from workers.audited import audited
+
+# What each is for, in order. Between the second and the third nothing is on disk that was not; the third and the fourth each put
+# on disk what the next may rest on (verdict before link, link before publication), the last the claim before the effect.
+TO_THE_TOOL = [
+    "approval",
+    "checkpoint: can it be applied",
+    "verdict, on disk",
+    "link, on disk",
+    "lease",
+    "checkpoint under the lease, and for the run",
+    "LangGraph: the answer",
+    "LangGraph: what the gate wrote",
+    "LangGraph: the step",
+    "LangGraph: the step",
+    "claim, on disk",
+]
+
+
+class Trips(list[str]):
+    """Names of the commands that went to the server together, one entry a trip."""
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch, client: Redis) -> None:
+        command, pipeline = client.execute_command, client.pipeline
+
+        async def one_command(*parts: Any, **options: Any) -> Any:
+            self.append(parts[0])
+            return await command(*parts, **options)
+
+        def many_commands(*args: Any, **options: Any) -> Any:
+            made = pipeline(*args, **options)
+            execute = made.execute
+
+            async def counted(*more: Any, **how: Any) -> Any:
+                self.append(" ".join(parts[0] for parts, _ in made.command_stack))
+                return await execute(*more, **how)
+
+            made.execute = counted
+            return made
+
+        monkeypatch.setattr(client, "execute_command", one_command)
+        monkeypatch.setattr(client, "pipeline", many_commands)
+
+
+async def empty_topic() -> AsyncIterator[tuple[str, Outcome]]:
+    for nothing in ():
+        yield nothing
+
+
+async def test_a_decision_waits_eleven_times_for_redis_before_its_tool_runs_and_three_times_for_the_disk(
+    monkeypatch: pytest.MonkeyPatch, redis_client: Redis, redis_keys: Keys
+):
+    trips, at_the_tool = Trips(), 0
+    saver, ledger = HardenedRedisSaver(redis_client, keys=redis_keys), RedisEffectLedger(redis_client, keys=redis_keys)
+    world = World(script=Script(answer=obedient), saver=saver, ledger=ledger)
+    call = world.service.call
+
+    async def called(*args: Any, **named: Any) -> Any:
+        nonlocal at_the_tool
+        at_the_tool = len(trips)
+        return await call(*args, **named)
+
+    monkeypatch.setattr(world.service, "call", called)
+    desk = Desk(
+        world=world,
+        registry=RedisApprovalRegistry(redis_client, keys=redis_keys),
+        held=RedisHeldQueries(redis_client, keys=redis_keys),
+        leases=RedisLeases(redis_client, keys=redis_keys),
+    )
+    handle = audited(
+        desk.payloads, chain=RedisAuditChain(client=redis_client, clock=FakeClock(), recover=empty_topic, keys=redis_keys)
+    )
+
+    async def deliver(event: Any) -> list[Any]:
+        async with aclosing(handle(event)) as payloads:
+            return [payload async for payload in payloads]
+
+    # The first of a process loads scripts, and learns the chain.
+    one(ApprovalAccepted, await deliver(decided(one(ApprovalRequested, await deliver(asked("q1", "refund A"))), id_="d1")))
+    request = one(ApprovalRequested, await deliver(asked("q2", "refund B")))
+    trips.watch(monkeypatch, redis_client)
+    one(ApprovalAccepted, await deliver(decided(request, id_="d2")))
+    assert len(world.effects()) == 2
+    to_the_tool = trips[:at_the_tool]
+    assert len(to_the_tool) == len(TO_THE_TOOL), to_the_tool
+    waits = [what for what, trip in zip(TO_THE_TOOL, to_the_tool, strict=True) if "WAITAOF" in trip]
+    assert waits == ["verdict, on disk", "link, on disk", "claim, on disk"]
