@@ -67,7 +67,7 @@ async def empty_redis(world: World, seed: int) -> Verdict:
     """P5 again: FLUSHALL when all is done, and FLUSHALL at work. What is committed stays done, and idempotent effects stay single.
 
     Redis is where claims and the ledger of effects live: an IRREVERSIBLE effect that runs while they vanish may run twice, so
-    none runs here, and fences begin anew.
+    none runs here. Fences go on growing: they are never below the server's clock.
     """
     await world.start_workers(3)
     tasks = [replace(task, effect="write") for task in make_tasks(seed, 300, keys=KEYS, work_ms=WORK_MS)]
