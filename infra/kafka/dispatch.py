@@ -1,7 +1,8 @@
 """Lanes to slots: which records start, when, and the task that each of them runs in."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from anyio.abc import TaskGroup
@@ -9,7 +10,7 @@ from anyio.abc import TaskGroup
 from infra.claims import Inbox
 from infra.kafka.assignment import Work
 from infra.kafka.board import Board
-from infra.kafka.execution import Executor
+from infra.kafka.execution import Executor, Outcomes
 from infra.kafka.lanes import LaneTable
 from infra.kafka.routes import Route
 from infra.kafka.suspects import Suspects
@@ -125,12 +126,23 @@ class Dispatcher:
         return min(max(min(moments, default=now_s + LONGEST_NAP_S) - now_s, 0.001), LONGEST_NAP_S)
 
     async def _execute(self, route: Route, unit: list[Work]) -> None:
-        outcomes: dict[Work, Exception | None] = {work: refusal for work in unit if (refusal := self._refusal(work))}
+        outcomes: Outcomes = {work: refusal for work in unit if (refusal := self._refusal(work))}
         healthy = [work for work in unit if work not in outcomes and work.starts and work.assignment.live]
         self._executor.refuse(outcomes)
         if healthy:
-            outcomes |= await self._executor.run(route, healthy)
+            outcomes |= await self._executor.run(route, healthy, partial(self._let_out, unit))
         self.running -= 1
+        await self._conclude(unit, outcomes)
+
+    def _let_out(self, unit: list[Work], work: Work, end: Callable[[], Coroutine[Any, Any, Outcomes]]) -> None:
+        """A record of a batch ends before its batch: a failed one is due again sooner, and a kill finds only what still runs."""
+        unit.remove(work)
+        self._units.start(self._end(work, end), [work])
+
+    async def _end(self, work: Work, end: Callable[[], Coroutine[Any, Any, Outcomes]]) -> None:
+        await self._conclude([work], await end())
+
+    async def _conclude(self, unit: Sequence[Work], outcomes: Outcomes) -> None:
         self._suspects.ended(unit)
         if self._units.closing:
             return

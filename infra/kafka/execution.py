@@ -1,9 +1,10 @@
 """Run one handler for one unit of work, and publish what it yields."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import anyio
@@ -18,6 +19,11 @@ from topics.events import Payload
 from topics.records import OutboundRecord
 
 T = TypeVar("T")
+
+Outcomes = dict[Work, Exception | None]
+
+# Takes a record out of its batch, which still runs, and has its end told by the function: None when it was stopped.
+LetOut = Callable[[Work, Callable[[], Coroutine[Any, Any, Outcomes]]], None]
 
 
 class AssignmentEndedError(Exception):
@@ -143,12 +149,16 @@ class Executor:
     timeout_s: float
     tracer: Tracer | None = None
 
-    async def run(self, route: Route, works: Sequence[Work]) -> dict[Work, Exception | None]:
-        """Handle one unit. No outcome when it was stopped by `cancel` of its works' scope; a caller's cancellation passes."""
+    async def run(self, route: Route, works: Sequence[Work], let_out: LetOut | None = None) -> Outcomes:
+        """Handle one unit. No outcome when it was stopped by `cancel` of its works' scope; a caller's cancellation passes.
+
+        Args:
+            let_out: Is given each record of a batch as soon as the handler tells its result, and the record has no outcome here.
+        """
         if self.tracer is None:
-            return await self._run(route, works)
+            return await self._run(route, works, let_out, {})
         with self.tracer.handling(works) as ended:
-            outcomes = await self._run(route, works)
+            outcomes = await self._run(route, works, let_out, ended)
             ended.update(outcomes)
         return outcomes
 
@@ -160,23 +170,47 @@ class Executor:
             with self.tracer.handling([work]) as ended:
                 ended[work] = refusal
 
-    async def _run(self, route: Route, works: Sequence[Work]) -> dict[Work, Exception | None]:
+    async def _run(self, route: Route, works: Sequence[Work], let_out: LetOut | None, failed: Outcomes) -> Outcomes:
+        if route.handler is not None:
+            return await self._attempt(works, self._run_one(route.handler, works[0]))
+        told: Outcomes = {}
+        running = list(works)
+
+        async def end(outbox: Outbox, result: Payload | Exception) -> None:
+            work = outbox.work
+            running.remove(work)
+            work.scope = None
+            if isinstance(result, Exception):
+                failed[work] = result
+            publish = partial(self._attempt_to_end, outbox, result)
+            if let_out is None:
+                told.update(await publish())
+            else:
+                let_out(work, publish)
+
+        return await self._attempt(running, self._run_batch(route.batch_handler, works, end)) | told
+
+    async def _attempt_to_end(self, outbox: Outbox, result: Payload | Exception) -> Outcomes:
+        if isinstance(result, Exception):
+            return {outbox.work: result}
+        return await self._attempt([outbox.work], self._publish(outbox, result))
+
+    async def _publish(self, outbox: Outbox, payload: Payload) -> None:
+        await outbox.send(payload)
+        await outbox.flush()
+
+    async def _attempt(self, works: Sequence[Work], run: Coroutine[Any, Any, None]) -> Outcomes:
+        """Run within the time limit; what leaves `works` meanwhile has no outcome here."""
         # One scope for the time limit and for our wish to stop: scopes are what a record costs most.
         attempt = Attempt(anyio.CancelScope(deadline=anyio.current_time() + self.timeout_s))
-        outcomes: dict[Work, Exception | None] = {}
         for work in works:
             work.scope = attempt
         try:
-            if route.handler is not None:
-                error = await self._guard(attempt, self._run_one(route.handler, works[0]))
-            else:
-                error = await self._guard(attempt, self._run_batch(route.batch_handler, works, outcomes))
+            error = await self._guard(attempt, run)
         finally:
             for work in works:
                 work.scope = None
-        if attempt.stopped and attempt.scope.cancelled_caught:
-            return {}
-        return {work: outcomes.get(work, error) for work in works}
+        return {} if attempt.stopped and attempt.scope.cancelled_caught else dict.fromkeys(works, error)
 
     async def _guard(self, attempt: Attempt, run: Coroutine[Any, Any, None]) -> Exception | None:
         try:
@@ -208,21 +242,17 @@ class Executor:
                     await outbox.flush()
         await outbox.flush()
 
-    async def _run_batch(self, handler: BatchHandler | None, works: Sequence[Work], outcomes: dict[Work, Exception | None]) -> None:
+    async def _run_batch(
+        self, handler: BatchHandler | None, works: Sequence[Work], end: Callable[[Outbox, Payload | Exception], Awaitable[None]]
+    ) -> None:
         if handler is None:
             raise ValueError("no batch handler")
-        outboxes = {id(outbox.event): outbox for outbox in (self._outbox(work) for work in works)}
+        outboxes = {id(outbox.event): outbox for outbox in map(self._outbox, works)}
         async with _Closing(handler([outbox.event for outbox in outboxes.values()])) as results:
             async for event, result in results:
-                outbox = outboxes[id(event)]
-                if isinstance(result, Exception):
-                    outcomes[outbox.work] = result
-                else:
-                    await outbox.send(result)
-        for outbox in outboxes.values():
-            if outbox.work not in outcomes:
-                await outbox.flush()
-                outcomes[outbox.work] = None
+                if (outbox := outboxes.pop(id(event), None)) is None:
+                    raise ValueError("a batch told of a record twice, or of one that it was not given")
+                await end(outbox, result)
 
     def _outbox(self, work: Work) -> Outbox:
         if work.event is None:

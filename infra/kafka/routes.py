@@ -17,7 +17,9 @@ Handler = Callable[[Event[Any]], AsyncGenerator[Payload]]
 # hint and never an effect: it neither waits nor writes.
 Arrival = Callable[[Event[Any]], None]
 
-# A batch handler yields, in any order, (event, payload) to publish and (event, error) where one of them failed.
+# A batch handler yields, in any order, (event, payload) to publish and (event, error) where one of them failed, for each event at
+# most once: that is the event's end, whatever the rest of the batch still does. An event that it does not tell of ends with the
+# batch; nothing is promised of what it does behind its last result.
 BatchHandler = Callable[[Sequence[Event[Any]]], AsyncGenerator[tuple[Event[Any], Payload | Exception]]]
 
 

@@ -47,8 +47,8 @@ class UnitTasks:
         """Cancel every unit and wait until all have ended; a handler that shields a step finishes it first."""
         self.closing = True
         with anyio.CancelScope(shield=True):
-            for task, unit in self._units.items():
-                # A bare cancellation of a task would break into what its handler shields.
-                (unit[0].scope or task).cancel()
-            if self._units:
+            while self._units:  # a batch that ends may let a record out
+                for task, unit in self._units.items():
+                    # A bare cancellation of a task would break into what its handler shields; that has none behind its last record.
+                    next((work.scope for work in unit if work.scope is not None), task).cancel()
                 await asyncio.wait(list(self._units))

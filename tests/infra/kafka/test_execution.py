@@ -1,6 +1,6 @@
 """A handler goes on only once the broker has what it yielded: what it writes elsewhere may rest on that."""
 
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from typing import Any
 
 import anyio
@@ -9,7 +9,7 @@ import pytest
 
 from infra.clock import SystemClock
 from infra.kafka.assignment import Assignment, Work
-from infra.kafka.execution import Executor
+from infra.kafka.execution import AssignmentEndedError, Executor
 from infra.kafka.routes import Route
 from topics.catalogue import QUERIES, Catalogue
 from topics.envelope import Event, decode
@@ -78,6 +78,39 @@ async def test_a_handler_waits_for_the_broker_behind_everything_but_a_piece_of_a
         publisher.let_go.set()
     assert steps == ["behind the piece", *([] if error else ["behind the answer"])]
     assert list(outcomes.values()) == [error]
+
+
+async def test_a_result_of_a_batch_whose_partition_went_meanwhile_is_not_published_and_its_neighbours_is():
+    """P5: neither published nor committed by an owner of before."""
+    publisher = Slow()
+    publisher.let_go.set()
+    stale, live = work(), work()
+
+    async def handler(events: Sequence[Event[Any]]) -> AsyncGenerator[tuple[Event[Any], Payload | Exception]]:
+        stale.assignment.live = False
+        for event in events:
+            yield event, ENDING
+
+    run = Executor(publisher, Catalogue(), SystemClock(), "test", 5.0).run
+    outcomes = await run(Route(QUERIES, batch_handler=handler), [stale, live])
+    assert isinstance(outcomes[stale], AssignmentEndedError)
+    assert (outcomes[live], publisher.taken) == (None, 1)
+
+
+async def test_a_batch_that_tells_of_a_record_twice_has_failed():
+    publisher = Slow()
+    publisher.let_go.set()
+    twice, other = work(), work()
+
+    async def handler(events: Sequence[Event[Any]]) -> AsyncGenerator[tuple[Event[Any], Payload | Exception]]:
+        yield events[0], ENDING
+        yield events[0], ENDING
+
+    run = Executor(publisher, Catalogue(), SystemClock(), "test", 5.0).run
+    outcomes = await run(Route(QUERIES, batch_handler=handler), [twice, other])
+    assert outcomes[twice] is None
+    assert isinstance(outcomes[other], ValueError)
+    assert publisher.taken == 1
 
 
 async def sleeps(_: Event[Any]) -> AsyncGenerator[Payload]:

@@ -366,6 +366,75 @@ async def test_one_bad_ticket_never_costs_its_batch():
     assert max(sizes) > 1
 
 
+def triaged(event: Event[Any]) -> TicketTriaged:
+    name = event.payload.ticket_id
+    return TicketTriaged(ticket_id=name, intent="i", priority="low", needs_person=False, summary=name)
+
+
+async def test_a_ticket_of_a_batch_is_settled_when_it_ends_and_not_with_the_slowest_of_its_batch():
+    """P2: a worker that dies meanwhile leaves only the others to be run again; and its lane goes on."""
+    held, begun = anyio.Event(), list[list[str]]()
+
+    async def handler(events: Sequence[Event[Any]]) -> AsyncGenerator[tuple[Event[Any], Payload | Exception]]:
+        begun.append([event.id for event in events])
+        for event in sorted(events, key=lambda event: event.payload.ticket_id == "slow"):
+            if event.payload.ticket_id == "slow":
+                await held.wait()
+            yield event, triaged(event)
+
+    world = World([ticket(0, "quick"), ticket(1, "slow"), ticket(2, "quick")], batch_handler=handler)
+    async with world.running():
+        await world.until(lambda: len(world.published.records) == 2)
+        await world.until(lambda: world.runtime.board.counters.settled == 2)
+        await world.until(lambda: world.consumer.committed["tickets", 0] == 1)
+        assert begun == [["t0", "t1"], ["t2"]]
+        held.set()
+        await world.until(world.all_committed)
+    assert len(world.published.records) == 3
+
+
+async def test_a_ticket_of_a_batch_that_failed_is_tried_again_while_its_batch_still_runs():
+    held, begun = anyio.Event(), list[list[str]]()
+
+    async def handler(events: Sequence[Event[Any]]) -> AsyncGenerator[tuple[Event[Any], Payload | Exception]]:
+        begun.append([event.id for event in events])
+        is_first = len(begun) == 1
+        for event in events:
+            failed = event.payload.ticket_id == "busy" and is_first
+            yield event, UnavailableError("busy") if failed else triaged(event)
+        if is_first:
+            await held.wait()
+
+    world = World([ticket(0, "busy"), ticket(1, "other")], batch_handler=handler)
+    async with world.running():
+        await world.until(world.all_committed)
+        assert begun == [["t0", "t1"], ["t0"]]
+        held.set()
+    assert (len(world.published.records), world.graves.reasons()) == (2, [])
+
+
+async def test_a_stop_ends_what_a_batch_has_let_out_and_still_sends():
+    """Nothing waits for the broker for ever, and nothing is left behind."""
+    hangs = anyio.Event()
+
+    async def handler(events: Sequence[Event[Any]]) -> AsyncGenerator[tuple[Event[Any], Payload | Exception]]:
+        for event in events:
+            yield event, triaged(event)
+        await anyio.sleep_forever()
+
+    async def send(_: OutboundRecord) -> Awaitable[Any]:
+        hangs.set()
+        return anyio.sleep_forever()
+
+    config = RuntimeConfig(commit_interval_s=0.005, drain_s=0.05, retry=FAST)
+    world = World([ticket(0, "a")], batch_handler=handler, config=config)
+    world.published.send = send  # pyright: ignore[reportAttributeAccessIssue] -- a broker that never answers
+    with anyio.fail_after(5):
+        async with world.running():
+            await hangs.wait()
+    assert world.consumer.committed["tickets", 0] == 0
+
+
 async def test_a_cancellation_that_leaks_out_of_a_handler_is_its_failure():
     async def handler(_: Event[Any]) -> AsyncGenerator[Payload]:
         raise asyncio.CancelledError
