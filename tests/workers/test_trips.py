@@ -22,20 +22,20 @@ from topics.chain import Outcome
 from topics.events import ApprovalAccepted, ApprovalRequested
 from workers.audited import audited
 
-# What each is for, in order. Between the second and the third nothing is on disk that was not; the third and the fourth each put
-# on disk what the next may rest on (verdict before link, link before publication), the last the claim before the effect.
+# What each is for, in order. Each that ends on disk is there before the next begins: the verdict before its link, the link before
+# its publication (behind it, before the lease), the claim before the effect.
 TO_THE_TOOL = [
-    "approval",
-    "checkpoint: can it be applied",
-    "verdict, on disk",
-    "link, on disk",
-    "lease",
-    "checkpoint under the lease, and for the run",
-    "LangGraph: the answer",
-    "LangGraph: what the gate wrote",
-    "LangGraph: the step",
-    "LangGraph: the step",
-    "claim, on disk",
+    "the approval",
+    "the checkpoint: can the verdict be applied",
+    "the verdict, on disk",
+    "its link, on disk",
+    "the lease",
+    "the checkpoint under the lease, for the run too",
+    "what the gate wrote",
+    "its step",
+    "what dispatch wrote",
+    "its step",
+    "the claim, on disk",
 ]
 
 
@@ -106,4 +106,4 @@ async def test_a_decision_waits_eleven_times_for_redis_before_its_tool_runs_and_
     to_the_tool = trips[:at_the_tool]
     assert len(to_the_tool) == len(TO_THE_TOOL), to_the_tool
     waits = [what for what, trip in zip(TO_THE_TOOL, to_the_tool, strict=True) if "WAITAOF" in trip]
-    assert waits == ["verdict, on disk", "link, on disk", "claim, on disk"]
+    assert waits == [what for what in TO_THE_TOOL if what.endswith("on disk")]
