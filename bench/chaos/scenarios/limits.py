@@ -21,7 +21,8 @@ from bench.chaos.world import World
 NS: Final = 1_000_000_000
 LIMIT: Final = 120
 WINDOW_S: Final = 6.0
-ALLOWED: Final[dict[str, Any]] = {"limit_requests": LIMIT, "limit_window_s": WINDOW_S, "limit_margin": 0.15, "slots": 5}
+ALLOWED: Final[dict[str, Any]] = {"limit_requests": LIMIT, "limit_window_s": WINDOW_S, "limit_margin": 0.15}
+SLOTS: Final = 5  # of a worker; together they wait for about as many calls as the limit lets through in a second
 NEAR: Final = 0.7  # of the limit: a run that stays further below it shows nothing
 KEYS: Final = 30
 CALLS: Final = 3
@@ -30,7 +31,7 @@ AWAY_S: Final = 3.0  # as long as a lease: who is at work goes on with its own s
 
 async def killed_at_the_limit(world: World, seed: int, *, inputs: int = 80) -> Verdict:
     """P5-limit: three workers use up the limit, each is killed once, and Redis dies twice: for a while, and for a moment."""
-    await _work(world, seed, inputs)
+    await _work(world, seed, inputs, slots=SLOTS)
     for number, away_s in enumerate((0.0, AWAY_S, 0.0), start=1):
         await world.until(inputs * number / 5, within_s=30.0)
         await world.kill_at_work(f"w{number}")
@@ -53,7 +54,7 @@ async def killed_at_the_limit(world: World, seed: int, *, inputs: int = 80) -> V
 
 async def asked_in_a_burst(world: World, seed: int, *, inputs: int = 80) -> Verdict:
     """P5-limit in small, and nobody is disturbed: all inputs are there at once."""
-    await _work(world, seed, inputs)
+    await _work(world, seed, inputs, slots=KEYS)
     await world.until(inputs, within_s=20.0)
     verdict = Verdict("P5-limit", world.engine, seed)
     account = await world.account()
@@ -61,8 +62,8 @@ async def asked_in_a_burst(world: World, seed: int, *, inputs: int = 80) -> Verd
     return judge(account, verdict, bounds_of(world), "I2")
 
 
-async def _work(world: World, seed: int, inputs: int) -> None:
-    world.settings |= ALLOWED
+async def _work(world: World, seed: int, inputs: int, *, slots: int) -> None:
+    world.settings |= {**ALLOWED, "slots": slots}
     await world.outside.limit_model(LIMIT, window_s=WINDOW_S)
     await world.start_workers(3)
     await world.publish(_asking(make_tasks(seed, inputs, keys=KEYS, work_ms=(10, 100))))
