@@ -5,7 +5,7 @@ What the stock client lets through and this one does not: a stream that was cut 
 """
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from functools import cache
 from typing import Any, Final, Self, cast
@@ -25,6 +25,7 @@ from infra.tracing.model_calls import ModelCall, model_call
 from topics.errors import RejectedError
 
 REFUSAL: Final = "refusal"
+REPLY_ID: Final = "reply_id"  # the provider's own name of a reply, under which its log can be asked
 
 _CUTS: Final = {"length": "truncated", "content_filter": "filtered"}
 
@@ -68,10 +69,11 @@ class ProviderChatModel(ChatOpenAI):
         """Stream a reply; the timeout is the longest gap between two chunks."""
         seen = _Seen()
         with self._call(kwargs) as call, translated():
-            async with aclosing(cast("Any", super()._astream(messages, stop, run_manager, **kwargs))) as chunks:
+            pieces = cast("AsyncGenerator[ChatGenerationChunk]", super()._astream(messages, stop, run_manager, **kwargs))
+            async with aclosing(pieces) as chunks:
                 async for chunk in chunks:
                     seen.add(chunk)
-                    call.said(chunk)
+                    call.said(chunk, reply_id=_taken_reply_id(chunk))
                     yield chunk
             seen.check()
         if "response_format" in kwargs:
@@ -124,6 +126,8 @@ class ProviderChatModel(ChatOpenAI):
             return None
         if refusal := delta.get(REFUSAL):
             piece.message.additional_kwargs[REFUSAL] = refusal
+        # Beside the message, whose own id is its run's: with another one in some chunks a stream would look like two turns.
+        piece.generation_info = {**(piece.generation_info or {}), REPLY_ID: chunk.get("id")}
         return piece
 
     def _get_generation_chunk_from_completion(self, completion: Any) -> ChatGenerationChunk:
@@ -201,6 +205,11 @@ class _Seen:
             raise bad_reply("the reply ended without a finish reason")
         if self.finish_reason in {"stop", "tool_calls"} and not self._said_anything:
             raise bad_reply("the reply is empty")
+
+
+def _taken_reply_id(chunk: ChatGenerationChunk) -> str | None:
+    found: object = (chunk.generation_info or {}).pop(REPLY_ID, None)
+    return found if isinstance(found, str) else None
 
 
 def _without_sdk_parsing(payload: dict[str, Any]) -> dict[str, Any]:

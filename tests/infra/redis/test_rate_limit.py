@@ -120,7 +120,8 @@ async def test_when_redis_is_back_the_shared_pace_waits_for_what_was_granted_wit
 
 async def test_no_window_is_above_the_limit_while_redis_is_killed_and_forgets_everything(tmp_path: Path) -> None:
     """I16, without a provider: two processes, and a Redis that dies, is away for a while, and comes back empty."""
-    pace = pace_of(40, None, window_s=1.0, horizon_s=0.2, margin=0.2)
+    # Long enough that a busy machine which wakes both loops late does not break it.
+    pace = pace_of(60, None, window_s=3.0, horizon_s=0.2, margin=0.2)
     moments: list[float] = []
     async with redis_server(data_dir=tmp_path) as server, AsyncExitStack() as stack:
         clients = [connect(server.url, timeout_s=0.5) for _ in range(2)]
@@ -141,7 +142,7 @@ async def test_no_window_is_above_the_limit_while_redis_is_killed_and_forgets_ev
             await clients[0].flushall()
             await until(lambda: len(moments) >= 120)
             group.cancel_scope.cancel()
-    assert most_in(moments, 1.0) <= 40
+    assert most_in(moments, 3.0) <= 60
 
 
 async def until(holds: Callable[[], bool]) -> None:
