@@ -1,15 +1,18 @@
 """From a decision to the tool that it lets run, alone and while tickets flood ingestion: people must not wait behind machines.
 
 Ingestion is a process of its own with a lower priority, as it is in production where they share a machine; here it shares the
-broker, Redis, the model and two processors with everybody.
+broker, Redis and two processors with everybody. The model server stands for a provider elsewhere, so it takes what is left.
 """
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from bench import latency, rig
 from infra.kafka.reading import scan
-from infra.local.stack import BrokerKind
+from infra.local.stack import MODEL_SERVER, BrokerKind
 from topics.catalogue import DECISIONS, TRIAGE, Catalogue
 from topics.errors import TimedOutError
 from topics.events import TicketOpened
@@ -23,6 +26,7 @@ DECIDED: Final = 200
 QUICK_TICKETS: Final = 20_000
 QUICK_DECIDED: Final = 60
 INGESTION_NICE: Final = 10
+MODEL_NICE: Final = 19
 QUERY: Final = "query-and-approvals"
 INGESTION: Final = "ingestion"
 
@@ -36,6 +40,7 @@ async def run(broker: BrokerKind, *, quick: bool = False) -> dict[str, Any]:
     tickets, decided = (QUICK_TICKETS, QUICK_DECIDED) if quick else (TICKETS, DECIDED)
     calm, flooded = ([f"{name}-{number}" for number in range(decided + latency.WARM_UP)] for name in ("calm", "flooded"))
     async with rig.rig(broker) as host, crew(host.data_dir) as members:
+        _take_what_is_left(host.stack.pid_of(MODEL_SERVER))
         await _start(members)
         async with open_client(host.settings, source="bench") as client, latency.watching(client) as witness:
             await latency.wait_for_requests(client, witness, [*calm, *flooded])
@@ -54,6 +59,12 @@ async def _start(members: Crew) -> None:
     await members.start(QUERY, ["query", "approvals"])
     await members.start(INGESTION, ["ingestion"], nice=INGESTION_NICE)
     await rig.until_assigned(members, [QUERY], partitions=2 * DECISIONS.partitions)
+
+
+def _take_what_is_left(pid: int) -> None:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), MODEL_NICE)
 
 
 def _tickets(client: Client, count: int) -> list[OutboundRecord]:
