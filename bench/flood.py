@@ -13,7 +13,7 @@ from typing import Any, Final
 from bench import latency, rig
 from infra.kafka.reading import scan
 from infra.local.stack import MODEL_SERVER, BrokerKind
-from topics.catalogue import DECISIONS, TRIAGE, Catalogue
+from topics.catalogue import DECISIONS, QUERIES, TIMERS, TRIAGE, Catalogue
 from topics.errors import TimedOutError
 from topics.events import TicketOpened
 from topics.records import OutboundRecord
@@ -58,7 +58,8 @@ async def run(broker: BrokerKind, *, quick: bool = False) -> dict[str, Any]:
 async def _start(members: Crew) -> None:
     await members.start(QUERY, ["query", "approvals"])
     await members.start(INGESTION, ["ingestion"], nice=INGESTION_NICE)
-    await rig.until_assigned(members, [QUERY], partitions=2 * DECISIONS.partitions)
+    await rig.until_assigned(members, [QUERY], partitions=2 * QUERIES.partitions, group=".query")
+    await rig.until_assigned(members, [QUERY], partitions=2 * (DECISIONS.partitions + TIMERS.partitions), group=".approvals")
 
 
 def _take_what_is_left(pid: int) -> None:

@@ -16,7 +16,7 @@ import httpx
 from bench import rig
 from infra.local.data import datasets
 from infra.local.stack import BrokerKind
-from topics.catalogue import ANSWERS, DECISIONS, OUTCOMES, REQUESTS
+from topics.catalogue import ANSWERS, DECISIONS, OUTCOMES, QUERIES, REQUESTS, TIMERS
 from topics.errors import TimedOutError
 from topics.events import AnswerDelta, ApprovalDecided, QueryAsked
 from workers.client import Client, open_client
@@ -39,8 +39,8 @@ async def run(broker: BrokerKind) -> dict[str, Any]:
     """Measure both. Prints the table."""
     async with rig.rig(broker) as host, rig.model_control(host) as control, crew(host.data_dir) as members:
         await members.start("worker", ["query", "approvals"])
-        # One of the two groups; the first decisions, which are not counted, wait for the other.
-        await rig.until_assigned(members, ["worker"], partitions=2 * DECISIONS.partitions)
+        await rig.until_assigned(members, ["worker"], partitions=2 * QUERIES.partitions, group=".query")
+        await rig.until_assigned(members, ["worker"], partitions=2 * (DECISIONS.partitions + TIMERS.partitions), group=".approvals")
         async with open_client(host.settings, source="bench") as client:
             decisions = await _decisions(host, client)
             deltas = await first_deltas(client, control, count=QUESTIONS_ASKED)

@@ -94,8 +94,11 @@ def header(record: RawRecord, name: str) -> str:
     return next(((value or b"").decode() for key, value in record.headers if key == name), "")
 
 
-async def until_assigned(members: Crew, names: Iterable[str], *, partitions: int) -> None:
+async def until_assigned(members: Crew, names: Iterable[str], *, partitions: int, group: str = "") -> None:
     """Wait until these workers hold all partitions of their group between them.
+
+    Args:
+        group: What its name ends with, where the workers are members of several.
 
     Raises:
         TimedOutError: They did not join in time.
@@ -103,16 +106,17 @@ async def until_assigned(members: Crew, names: Iterable[str], *, partitions: int
     logs = [members.data_dir / "logs" / f"{name}.log" for name in names]
     with anyio.move_on_after(ASSIGNED_WITHIN_S):
         while True:
-            held = [_last_assignment(log) for log in logs]
+            held = [_last_assignment(log, group) for log in logs]
             if all(held) and sum(held) == partitions:
                 return
             await anyio.sleep(0.1)
     raise TimedOutError(f"the workers did not share {partitions} partitions within {ASSIGNED_WITHIN_S:g} s")
 
 
-def _last_assignment(log: Path) -> int:
+def _last_assignment(log: Path, group: str) -> int:
     lines = log.read_bytes().splitlines() if log.exists() else []
-    return next((orjson.loads(line)["count"] for line in reversed(lines) if b'"partitions_assigned"' in line), 0)
+    told = (orjson.loads(line) for line in reversed(lines) if b'"partitions_assigned"' in line)
+    return next((one["count"] for one in told if one["group"].endswith(group)), 0)
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
