@@ -215,7 +215,7 @@ class RedisArticleIndex:
         terms = query_terms(words)
         if not terms:
             return []
-        # The filter stands at each word: beside a union of many words the server loses matches (4 points of recall on judged sets).
+        # The filter stands at each word: beside a union, passages lose part of their score (4 points of recall on judged sets).
         # It must be the plain tag: the exclusion of all others, which would add no score, let passages of others through.
         query = "|".join(f"(@tenant:{{{owner}}} @words:{term})" for term in terms)
         return await self._search(query, "VERBATIM", "SCORER", "BM25STD", "WITHSCORES", *_fields(), "LIMIT", 0, limit)
