@@ -253,4 +253,5 @@ def _complaint(error: ValidationError) -> str:
 
 def _bare(text: str) -> str:
     """The customer's text without the tags that frame it, and no longer than a model takes."""
-    return clip(_TAGS.sub("", text), MAX_TICKET_TOKENS)
+    # Not with nothing in their place: what stands around a tag could close up to another one.
+    return clip(_TAGS.sub("…", text), MAX_TICKET_TOKENS)
