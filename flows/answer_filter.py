@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 from langchain_core.messages import AIMessage, AIMessageChunk
-from langchain_core.runnables import RunnableGenerator
 
 from flows import secret_forms
 from flows.links import ANY_LINK, IN_URL, MAX_URL_CHARS, NO_LINKS, TRAILING, Links
@@ -232,13 +231,3 @@ async def shown_chunks(chunks: AsyncIterator[AIMessage], *, links: Links = NO_LI
             yield AIMessageChunk.model_validate({**chunk.model_dump(exclude={"type"}), "content": piece})
     if rest := text.flush():
         yield AIMessageChunk(content=rest, id=last_id)
-
-
-def shown_step(links: Links = NO_LINKS) -> RunnableGenerator[AIMessage, AIMessageChunk]:
-    """`shown_chunks` as a step of a chain: it streams, where a function in its place would wait for the whole text."""
-
-    async def show(chunks: AsyncIterator[AIMessage]) -> AsyncIterator[AIMessageChunk]:
-        async for chunk in shown_chunks(chunks, links=links):
-            yield chunk
-
-    return RunnableGenerator(show)

@@ -78,42 +78,6 @@ class ArticleIndex(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A ticket's text, and how its tenant wants such tickets sorted.
-
-    `example_id` is the id of the ticket that it was made of, when it was made of one: a ticket is never its own example.
-    """
-
-    tenant: str
-    example_id: str
-    text: str
-    intent: str
-    priority: Literal["low", "normal", "high", "urgent"]
-    needs_person: bool
-    summary: str
-
-
-class ExampleStore(Protocol):
-    """Examples of triage by tenant. Vectors come from the caller, so that a batch of tickets takes one call for all of them."""
-
-    async def version(self, tenant: str) -> str | None:
-        """A hash over all examples of a tenant: another one whenever one is added, changed or removed. None without any.
-
-        Raises:
-            OutageError: No answer.
-        """
-        ...
-
-    async def nearest(self, tenant: str, vector: Sequence[float], limit: int) -> Sequence[Example]:
-        """Examples of the tenant by cosine similarity, best first.
-
-        Raises:
-            OutageError, UnavailableError: No answer, or a failed search.
-        """
-        ...
-
-
 class Embedder(Protocol):
     """Text to unit vectors."""
 

@@ -114,6 +114,7 @@ class Settings(BaseSettings):
     revoke_drain_s: float = Field(default=20.0, ge=0)
     lease_s: float = Field(default=12.0, ge=1)
     min_similarity: float = Field(default=0.40, ge=0, le=1)
+    passage_diversity: float = Field(default=0.0, ge=0, lt=1)  # how much a passage must differ from those before it
     delta_interval_s: float = Field(default=0.05, ge=0)
     link_hosts: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="tenant, or *, -> hosts answers may link to")
 

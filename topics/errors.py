@@ -93,12 +93,6 @@ class CrashLoopError(RejectedError):
     code = "crash_loop"
 
 
-class PolicyDeniedError(RejectedError):
-    """A policy forbids the work."""
-
-    code = "policy_denied"
-
-
 class BudgetExceededError(RejectedError):
     """The tenant's budget is used up, or its usage is unknown."""
 

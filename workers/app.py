@@ -16,6 +16,7 @@ from langchain_core.runnables import RunnableConfig
 
 from flows.agent.call_offs import CallOffs
 from flows.agent.threads import Agent, AgentLimits
+from flows.rerank import MarginalRelevance
 from flows.retrieval import FusionPolicy, HybridRetriever
 from flows.triage import build_triage
 from infra.clock import SystemClock
@@ -190,7 +191,10 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             toolset_for=lambda tenant: load_toolset(settings.toolset_of(tenant)),
             service=HttpToolService(settings.back_office_url, http),
             retriever=HybridRetriever(
-                branches=index, embedder=models.embedder, policy=FusionPolicy(min_similarity=settings.min_similarity)
+                branches=index,
+                embedder=models.embedder,
+                policy=FusionPolicy(min_similarity=settings.min_similarity),
+                reranker=MarginalRelevance(relevance=1 - settings.passage_diversity) if settings.passage_diversity else None,
             ),
             ledger=ledger,
             clock=clock,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessageChunk
+from langchain_core.runnables import RunnableGenerator
 
 from flows.answer_filter import (
     LINK,
@@ -15,7 +16,6 @@ from flows.answer_filter import (
     AnswerFilter,
     ShownText,
     shown_chunks,
-    shown_step,
     shown_text,
     without_secrets,
 )
@@ -210,7 +210,7 @@ async def test_four_tokens_are_four_chunks_and_the_first_comes_before_the_last_i
 
     seen = [(chunk.text, len(made)) async for chunk in shown_chunks(model())]
     assert seen == [("Dear ", 1), ("customer", 2), (", all ", 3), ("is well.", 4)]
-    steps = [chunk.text async for chunk in shown_step().atransform(model())]
+    steps = [chunk.text async for chunk in RunnableGenerator(shown_chunks).atransform(model())]
     assert len(steps) == 4
 
 

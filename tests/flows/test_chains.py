@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel
+from langchain_core.runnables import Runnable, RunnableGenerator, RunnableLambda, RunnableParallel
 
 from flows import triage
 from flows.agent.folding import summary_chain
-from flows.answer_filter import shown_step, shown_text
+from flows.answer_filter import shown_chunks, shown_text
 from flows.intents import BANKING77
 from flows.links import NO_LINKS
 from tests.fakes.agents import THREAD, World, adds_up
@@ -82,7 +82,7 @@ async def joined(chain: Runnable[Any, Any], given_: Any) -> Any:
 @settings(max_examples=40, deadline=None)
 @given(TEXT, st.lists(st.integers(0, 500), max_size=12))
 async def test_an_answers_chain_streams_what_it_would_say_at_once(text, places):
-    chain = CutModel(pieces=pieces_of(text, places)) | shown_step()
+    chain = CutModel(pieces=pieces_of(text, places)) | RunnableGenerator(shown_chunks)
     streamed, at_once = await joined(chain, "x"), await chain.ainvoke("x")
     assert streamed.text == at_once.text == shown_text(text)
     assert streamed.usage_metadata == at_once.usage_metadata == USAGE
