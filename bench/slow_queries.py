@@ -24,9 +24,9 @@ from topics.envelope import encode
 from topics.errors import TimedOutError, UnavailableError
 from topics.events import QueryAsked
 from topics.records import OutboundRecord, RawRecord
-from workers.app import build_parts
 from workers.demo.crew import crew
 from workers.demo.host import Host
+from workers.parts import build_parts
 
 PROCESSES: Final = (1, 2, 4)
 QUERIES_ASKED: Final = 1000

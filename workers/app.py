@@ -1,12 +1,8 @@
 """Where the parts meet: which worker reads which topic, and what each handler is given."""
 
 import os
-import secrets
 import signal
-import socket
-from collections.abc import AsyncGenerator, Awaitable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,59 +10,33 @@ import anyio
 import structlog
 from langchain_core.runnables import RunnableConfig
 
-from flows.agent.call_offs import CallOffs
-from flows.agent.threads import Agent, AgentLimits
-from flows.rerank import MarginalRelevance
-from flows.retrieval import FusionPolicy, HybridRetriever
-from flows.triage import build_triage
 from infra.clock import SystemClock
 from infra.collector import calm_collector
-from infra.foreign_tracing import VARIABLES, check_foreign_tracing, refuse_foreign_tracing
-from infra.http_service import HttpToolService, open_client
-from infra.identity.signatures import JwsVerifier
+from infra.foreign_tracing import VARIABLES, refuse_foreign_tracing
 from infra.kafka.board import RuntimeConfig
 from infra.kafka.consumer import GroupConsumer
 from infra.kafka.execution import Executor
-from infra.kafka.publisher import DeadLetterTopic, EventPublisher, RawProducer, event_broker, raw_producer
+from infra.kafka.publisher import DeadLetterTopic
 from infra.kafka.retry import RetryPolicy
 from infra.kafka.routes import Route
 from infra.kafka.runtime import Runtime
-from infra.models.door import Door
-from infra.models.guarded import GuardedEmbedder
-from infra.redaction import Redactor, load_redactor
-from infra.redis.approvals import RedisApprovalRegistry
-from infra.redis.chain import RedisAuditChain
-from infra.redis.checkpointer import HardenedRedisSaver
-from infra.redis.client import check_server, connect
-from infra.redis.effects import RedisEffectLedger
-from infra.redis.feedback import RedisFeedback
-from infra.redis.held import RedisHeldQueries
 from infra.redis.inbox import RedisInbox
-from infra.redis.keys import Keys
-from infra.redis.leases import RedisLeases
 from infra.redis.positions import RedisPositionMemory
-from infra.redis.search import RedisArticleIndex
 from infra.settings import Settings, read_inherited
-from infra.tracing.approvals import TracedApprovals
 from infra.tracing.feedback import FeedbackSpans
-from infra.tracing.provider import Tracing, callbacks_of, open_tracing, tracer_of
+from infra.tracing.provider import callbacks_of, tracer_of
 from topics.catalogue import ARTICLES, DEAD_LETTERS, DECISIONS, FEEDBACK, QUERIES, TICKETS, TIMERS, Catalogue
 from topics.envelope import encode
 from topics.errors import ConfigError
 from topics.events import ApprovalDue
 from workers.approvals import handle_decision, handle_due
-from workers.audit import audit_chain
 from workers.audited import audited
-from workers.conversation import Conversation
 from workers.endpoints import serve_endpoints
 from workers.feedback import handle_feedback, with_traces
 from workers.ingestion import handle_article, handle_tickets
-from workers.metering import build_budgets, build_meter
-from workers.models import build_models
-from workers.policy import load_policy
+from workers.parts import Parts, build_parts, instance_name
 from workers.query import handle_query, hear_query
 from workers.scheduler import Scheduler
-from workers.toolsets import load_toolset
 
 WORKERS: Final = ("ingestion", "query", "approvals", "feedback")
 CLAIM_RETENTION_S: Final = 45 * 86_400  # longer than any topic, dead letters included, keeps a record
@@ -74,7 +44,7 @@ CLAIM_RETENTION_S: Final = 45 * 86_400  # longer than any topic, dead letters in
 _log: Any = structlog.get_logger("sluice.app")
 
 
-def topology(parts: "Parts") -> dict[str, tuple[Route, ...]]:
+def topology(parts: Parts) -> dict[str, tuple[Route, ...]]:
     """Worker -> topic -> handler. This is the whole of it."""
     settings = parts.settings
     traced = RunnableConfig(callbacks=callbacks_of(parts.tracing))
@@ -93,31 +63,6 @@ def topology(parts: "Parts") -> dict[str, tuple[Route, ...]]:
         "approvals": (Route(DECISIONS, chained(decisions)), Route(TIMERS, chained(moments))),
         "feedback": (Route(FEEDBACK, feedback),),
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Everything handlers are given, built once per process."""
-
-    settings: Settings
-    agent: Agent
-    approvals: RedisApprovalRegistry
-    verifier: JwsVerifier
-    chain: RedisAuditChain
-    conversation: Conversation
-    call_offs: CallOffs
-    feedback: RedisFeedback
-    triage: Any
-    embedder: GuardedEmbedder
-    doors: Sequence[Door[Any]]
-    index: RedisArticleIndex
-    publisher: EventPublisher
-    dead_letters: RawProducer
-    redis: Any
-    keys: Keys
-    ledger: RedisEffectLedger
-    tracing: Tracing | None
-    redactor: Redactor
 
 
 async def run_workers(settings: Settings, names: Sequence[str]) -> None:
@@ -159,86 +104,6 @@ async def run_workers(settings: Settings, names: Sequence[str]) -> None:
             tasks.cancel_scope.cancel()
 
 
-@asynccontextmanager
-async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
-    """Connect to everything, check it, and close it again.
-
-    Raises:
-        ConfigError: A server is missing or would lose data. One sentence says which.
-    """
-    for name in {settings.toolset, *settings.toolsets.values()}:
-        load_toolset(name)
-    redactor = load_redactor(settings.redactor)
-    traced_elsewhere = check_foreign_tracing(redactor)
-    keys, clock = Keys(settings.redis_prefix), SystemClock()
-    loaded = load_policy(settings)
-    async with AsyncExitStack() as stack:
-        tracing = await stack.enter_async_context(open_tracing(settings, redactor, instance=instance_name()))
-        redis = connect(settings.redis_url, timeout_s=10.0, max_connections=settings.redis_connections)
-        stack.push_async_callback(redis.aclose)
-        for warning in await check_server(redis, keys=keys):
-            _log.warning("redis_setting", why=warning)
-        index = RedisArticleIndex(redis, keys, dimensions=settings.embedding_dimensions)
-        await index.prepare()
-        budgets = build_budgets(settings, redis=redis, keys=keys)
-        models = build_models(settings, stack=stack, meter=build_meter(settings, redis=redis, keys=keys, budgets=budgets))
-        http = await stack.enter_async_context(open_client())
-        ledger = RedisEffectLedger(redis, keys=keys)
-        call_offs = CallOffs()
-        agent = Agent(
-            model=models.chat,
-            checkpointer=HardenedRedisSaver(redis, keys=keys),
-            toolset_for=lambda tenant: load_toolset(settings.toolset_of(tenant)),
-            service=HttpToolService(settings.back_office_url, http),
-            retriever=HybridRetriever(
-                branches=index,
-                embedder=models.embedder,
-                policy=FusionPolicy(min_similarity=settings.min_similarity),
-                reranker=MarginalRelevance(relevance=1 - settings.passage_diversity) if settings.passage_diversity else None,
-            ),
-            ledger=ledger,
-            clock=clock,
-            policy=loaded.policy,
-            limits=AgentLimits(delta_interval_s=settings.delta_interval_s),
-            call_offs=call_offs,
-            link_hosts_for=settings.link_hosts_of,
-            callbacks=callbacks_of(tracing),
-        )
-        approvals = (TracedApprovals if tracing else RedisApprovalRegistry)(redis, keys=keys)
-        await approvals.prepare()
-        broker = await stack.enter_async_context(event_broker(settings.kafka(), client_id=settings.group_prefix))
-        if traced_elsewhere:
-            _log.warning("foreign_tracing", why=traced_elsewhere)
-        for warning in loaded.warnings:
-            _log.warning("policy", why=warning)  # after the checks: a start that fails says one sentence
-        yield Parts(
-            settings=settings,
-            agent=agent,
-            approvals=approvals,
-            verifier=JwsVerifier(loaded.trust, clock),
-            chain=audit_chain(settings, redis),
-            conversation=Conversation(
-                agent,
-                RedisLeases(redis, lease_ms=int(settings.lease_s * 1000), keys=keys),
-                approvals,
-                RedisHeldQueries(redis, keys=keys),
-            ),
-            call_offs=call_offs,
-            feedback=RedisFeedback(redis, keys=keys),
-            triage=build_triage(models.chat, max_concurrency=settings.triage_concurrency),
-            embedder=models.embedder,
-            doors=models.doors,
-            index=index,
-            publisher=EventPublisher(broker),
-            dead_letters=await stack.enter_async_context(raw_producer(settings.kafka())),
-            redis=redis,
-            keys=keys,
-            ledger=ledger,
-            tracing=tracing,
-            redactor=redactor,
-        )
-
-
 def _runtime(parts: Parts, name: str, routes: tuple[Route, ...]) -> Runtime:
     settings, clock = parts.settings, SystemClock()
     catalogue = Catalogue(settings.topic_prefix)
@@ -274,11 +139,6 @@ def _runtime(parts: Parts, name: str, routes: tuple[Route, ...]) -> Runtime:
         clock=clock,
         config=config,
     )
-
-
-def instance_name() -> str:
-    """This process, told apart from every other."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def _scheduler(parts: Parts) -> Scheduler:

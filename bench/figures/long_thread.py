@@ -25,8 +25,8 @@ from infra.redis.checkpointer import HardenedRedisSaver
 from infra.redis.effects import RedisEffectLedger
 from infra.redis.leases import RedisLeases
 from topics.events import AnswerCompleted
-from workers.app import Parts, build_parts
 from workers.models import build_models
+from workers.parts import Parts, build_parts
 
 TURNS: Final = 40
 TENANT: Final = "wix"

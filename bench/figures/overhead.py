@@ -27,10 +27,10 @@ from infra.redis.checkpointer import HardenedRedisSaver
 from topics.catalogue import ANSWERS, QUERIES
 from topics.errors import TimedOutError
 from topics.events import AnswerCompleted, QueryAsked
-from workers.app import Parts, build_parts
 from workers.client import Client, open_client
 from workers.demo.crew import crew
 from workers.models import build_models
+from workers.parts import Parts, build_parts
 
 QUERIES_EACH: Final = 160
 QUERIES_EACH_FULL: Final = 600

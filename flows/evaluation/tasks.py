@@ -7,25 +7,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from topics.errors import ConfigError
+from topics.events import FailureCode
 
 Mode = Literal["strict", "unordered", "superset"]
-Station = Literal[
-    "searched",
-    "asked",
-    "escalated",
-    "answered",
-    "unanswerable",
-    "refused",
-    "truncated",
-    "filtered",
-    "too_long",
-    "too_large",
-    "too_many_steps",
-    "budget_exceeded",
-    "rejected",
-    "cancelled",
-    "superseded",
-]
+Station = Literal["searched", "asked", "escalated", "answered", "unanswerable"] | FailureCode
 
 
 class Call(BaseModel):

@@ -19,7 +19,8 @@ from topics.catalogue import SPECS, Catalogue
 from topics.envelope import Event, decode
 from topics.errors import UnavailableError
 from topics.events import Payload
-from workers.app import CLAIM_RETENTION_S, Parts, topology
+from workers.app import CLAIM_RETENTION_S, topology
+from workers.parts import Parts
 
 PARTITION = ("queries", 0)
 

@@ -6,6 +6,20 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from topics.events.payload import Payload
 
+FailureCode = Literal[
+    "refused",
+    "truncated",
+    "filtered",
+    "too_long",
+    "too_large",
+    "too_many_steps",
+    "budget_exceeded",
+    "rejected",
+    "cancelled",
+    "superseded",
+]
+"""Why a query ended without an answer."""
+
 
 class QueryAsked(Payload):
     """A question or an order for the agent. The event id is the query id."""
@@ -112,18 +126,7 @@ class AnswerFailed(Payload):
     thread_id: str
     query_id: str
     attempt: int
-    code: Literal[
-        "refused",
-        "truncated",
-        "filtered",
-        "too_long",
-        "too_large",
-        "too_many_steps",
-        "budget_exceeded",
-        "rejected",
-        "cancelled",
-        "superseded",
-    ]
+    code: FailureCode
     text: str = ""
 
     def identity(self) -> str:

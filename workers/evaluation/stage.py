@@ -7,8 +7,8 @@ from infra.http_service import open_client
 from infra.local.shop import ShopRecords
 from infra.redis.checkpointer import HardenedRedisSaver
 from infra.settings import Settings
-from workers.app import build_parts
 from workers.evaluation.driver import Approver, Driver
+from workers.parts import build_parts
 
 
 @asynccontextmanager
