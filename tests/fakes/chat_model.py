@@ -73,7 +73,7 @@ class FakeChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        raise NotImplementedError
+        raise NotImplementedError  # nothing of ours blocks
 
     async def _agenerate(
         self,

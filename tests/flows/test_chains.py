@@ -44,7 +44,7 @@ class CutModel(BaseChatModel):
         return "cut"
 
     def _generate(self, *_args: Any, **_kwargs: Any) -> ChatResult:
-        raise NotImplementedError
+        raise NotImplementedError  # nothing of ours blocks
 
     async def _agenerate(self, _messages: list[BaseMessage], *_args: Any, **_kwargs: Any) -> ChatResult:
         message = AIMessage("".join(self.pieces), response_metadata={"finish_reason": "stop"}, usage_metadata=USAGE)

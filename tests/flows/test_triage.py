@@ -37,7 +37,7 @@ class ScriptedModel(BaseChatModel):
         return "scripted"
 
     def _generate(self, *_args: Any, **_kwargs: Any) -> ChatResult:
-        raise NotImplementedError
+        raise NotImplementedError  # nothing of ours blocks
 
     async def _agenerate(self, messages: list[BaseMessage], *_args: Any, **_kwargs: Any) -> ChatResult:
         self.asked.append(messages)

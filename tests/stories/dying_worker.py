@@ -23,7 +23,7 @@ def die_behind(links: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return found
 
-    RedisAuditChain.append = appended  # type: ignore[method-assign]
+    RedisAuditChain.append = appended  # type: ignore[method-assign] -- a death between two lines of the worker has no other door
 
 
 if __name__ == "__main__":

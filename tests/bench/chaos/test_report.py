@@ -9,7 +9,7 @@ from tests.bench.chaos.histories import History
 
 
 async def never(world: World, seed: int) -> Verdict:
-    raise NotImplementedError
+    raise NotImplementedError  # never run: a row needs a procedure
 
 
 PROCEDURE = Procedure("P1", "kills", never)
