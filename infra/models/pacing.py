@@ -20,6 +20,8 @@ MARGIN: Final = 0.03
 LONGEST_S: Final = 60.0
 SOONER: Final = 0.9  # who is sent away is called back a little early: a free moment that nobody asks for is lost
 GRACE_MS: Final = 1_000.0
+ROUNDING_MS: Final = 0.01
+"""A moment at the very end of the reach is within it, however binary fractions round: the first after a hold stands just there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class Pacer:
         slot_ms = max(now_ms, self.requests_ms, self.tokens_ms)
         own_ms = max(now_ms, own.own_ms)
         cost_ms = pace.cost_ms(tokens) * sharers
-        reach_ms = pace.horizon_ms * (2 if own_ms <= now_ms else 1)
+        reach_ms = pace.horizon_ms * (2 if own_ms <= now_ms else 1) + ROUNDING_MS
         over_share = sharers > 1 and own_ms - now_ms > pace.horizon_ms
         if slot_ms > now_ms and (slot_ms - now_ms > reach_ms or over_share):
             return self._later(own, cost_ms, now_ms, jitter)

@@ -9,7 +9,7 @@ import anyio
 from redis.asyncio import Redis
 
 from infra.models.metering import Call, Usage
-from infra.models.pacing import GRACE_MS, LONGEST_S, SOONER, Granted, Later, Pace, Pacer
+from infra.models.pacing import GRACE_MS, LONGEST_S, ROUNDING_MS, SOONER, Granted, Later, Pace, Pacer
 from infra.redis.client import Script
 from infra.redis.keys import Keys
 from topics.errors import OutageError, RateLimitedError
@@ -20,15 +20,16 @@ PROBE_EVERY_S: Final = 1.0
 TENANT_TTL_MS: Final = 600_000  # longer than anything that is reserved or told
 
 # KEYS: the provider's moments, who waits, the tenant's moments.
-# ARGV: tenant, tokens, ms a request, ms a token, horizon, longest retry, jitter, ms to hold back first, sooner, grace, ttl, now.
+# ARGV: tenant, tokens, ms a request, ms a token, horizon, longest retry, jitter, ms to hold back first, sooner, grace, rounding, ttl,
+# now.
 # The server's clock counts, unless a test gives the time. A moment that was granted is written before it is told, so a caller
 # that dies or never hears of it loses one call and never adds one.
 ADMIT: Final = """
 local time = redis.call('TIME')
-local now = tonumber(ARGV[12]) or (time[1] * 1000 + time[2] / 1000)
+local now = tonumber(ARGV[13]) or (time[1] * 1000 + time[2] / 1000)
 local tokens, request_ms, token_ms = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local horizon, longest, jitter, hold = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local sooner, grace = tonumber(ARGV[9]), tonumber(ARGV[10])
+local sooner, grace, rounding = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local function text(number) return string.format('%.3f', number) end
 
 local known = redis.call('HMGET', KEYS[1], 'requests', 'tokens')
@@ -42,8 +43,8 @@ local own = redis.call('HMGET', KEYS[3], 'own', 'back')
 local own_at = math.max(now, tonumber(own[1]) or 0)
 local slot = math.max(now, requests_at, tokens_at)
 local cost = math.max(request_ms, tokens * token_ms) * sharers
-local reach = horizon
-if own_at <= now then reach = horizon * 2 end
+local reach = horizon + rounding
+if own_at <= now then reach = horizon * 2 + rounding end
 local over_share = sharers > 1 and own_at - now > horizon
 
 if slot > now and (slot - now > reach or over_share) then
@@ -51,7 +52,7 @@ if slot > now and (slot - now > reach or over_share) then
   local retry = back_at - now
   if retry <= longest then
     redis.call('HSET', KEYS[3], 'back', text(back_at))
-    redis.call('PEXPIRE', KEYS[3], ARGV[11])
+    redis.call('PEXPIRE', KEYS[3], ARGV[12])
   else
     retry = longest * (0.5 + jitter / 2)
   end
@@ -61,7 +62,7 @@ if slot > now and (slot - now > reach or over_share) then
 end
 redis.call('HSET', KEYS[1], 'requests', text(slot + request_ms), 'tokens', text(slot + tokens * token_ms))
 redis.call('HSET', KEYS[3], 'own', text(math.min(own_at, now + 2 * horizon) + cost))
-redis.call('PEXPIRE', KEYS[3], ARGV[11])
+redis.call('PEXPIRE', KEYS[3], ARGV[12])
 return {'granted', text(slot - now)}
 """
 # KEYS: the provider's moments. ARGV: tokens more than estimated, ms a token.
@@ -181,6 +182,7 @@ class RedisRateLimit:
             hold_ms,
             SOONER,
             GRACE_MS,
+            ROUNDING_MS,
         )
         answer = await self._admit(keys, [call.tenant, *map(repr, numbers), TENANT_TTL_MS])
         local.used_until_s = None

@@ -115,3 +115,11 @@ def test_what_a_call_used_beyond_its_estimate_delays_the_next() -> None:
     pacer.settle(60)
     later = pacer.ask("b", 6, 0.0)
     assert later == Granted(1_000 + 10 + 100)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(0, 1e9), st.floats(0.001, 10))
+def test_the_first_call_after_a_hold_of_two_horizons_is_granted_however_numbers_round(now_s: float, horizon_s: float) -> None:
+    pacer = Pacer(pace_of(6_000, None, horizon_s=horizon_s))
+    pacer.hold((now_s + 2 * pacer.pace.horizon_ms / 1000) * 1000)
+    assert isinstance(pacer.ask("a", 1, now_s * 1000), Granted)

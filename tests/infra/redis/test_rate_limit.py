@@ -15,7 +15,7 @@ from infra.clock import SystemClock
 from infra.local.ports import free_port
 from infra.local.redis_server import redis_server
 from infra.models.metering import Call, Usage
-from infra.models.pacing import GRACE_MS, LONGEST_S, SOONER, Granted, Later, Pace, Pacer, pace_of
+from infra.models.pacing import GRACE_MS, LONGEST_S, ROUNDING_MS, SOONER, Granted, Later, Pace, Pacer, pace_of
 from infra.redis.client import Script, connect
 from infra.redis.keys import Keys
 from infra.redis.rate_limit import ADMIT, TENANT_TTL_MS, RedisRateLimit, read_answer
@@ -68,7 +68,7 @@ async def test_the_script_decides_as_the_pure_pacer_does(
     await redis_client.flushdb()
     for at, tenant, size in asks:
         keys = [redis_keys.pace("p"), redis_keys.pace_waiting("p"), redis_keys.pace_of("p", tenant)]
-        given = (size, pace.request_ms, pace.token_ms, pace.horizon_ms, LONGEST_S * 1000, 0.5, 0.0, SOONER, GRACE_MS)
+        given = (size, pace.request_ms, pace.token_ms, pace.horizon_ms, LONGEST_S * 1000, 0.5, 0.0, SOONER, GRACE_MS, ROUNDING_MS)
         answer = read_answer(await script(keys, [tenant, *map(repr, given), TENANT_TTL_MS, repr(1e6 + at)]))
         assert about(answer) == about(pacer.ask(tenant, size, 1e6 + at, jitter=0.5)), (at, tenant, size)
 
