@@ -20,8 +20,8 @@ PROBE_EVERY_S: Final = 1.0
 TENANT_TTL_MS: Final = 600_000  # longer than anything that is reserved or told
 
 # KEYS: the provider's moments, who waits, the tenant's moments.
-# ARGV: tenant, tokens, ms a request, ms a token, horizon, longest retry, jitter, ms to hold back first, sooner, grace, rounding, ttl,
-# now.
+# ARGV: tenant, tokens, ms a request, ms a token, horizon, longest retry, jitter, ms to hold back first, sooner, grace, rounding,
+# ttl, now.
 # The server's clock counts, unless a test gives the time. A moment that was granted is written before it is told, so a caller
 # that dies or never hears of it loses one call and never adds one.
 ADMIT: Final = """
