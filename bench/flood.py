@@ -13,6 +13,7 @@ from typing import Any, Final
 from bench import latency, rig
 from infra.kafka.reading import scan
 from infra.local.stack import MODEL_SERVER, BrokerKind
+from infra.priority import lower_session
 from topics.catalogue import DECISIONS, QUERIES, TIMERS, TRIAGE, Catalogue
 from topics.errors import TimedOutError
 from topics.events import TicketOpened
@@ -25,7 +26,7 @@ TICKETS: Final = 50_000
 DECIDED: Final = 200
 QUICK_TICKETS: Final = 20_000
 QUICK_DECIDED: Final = 60
-INGESTION_NICE: Final = 10
+INGESTION_NICE: Final = 19
 MODEL_NICE: Final = 19
 QUERY: Final = "query-and-approvals"
 INGESTION: Final = "ingestion"
@@ -63,6 +64,7 @@ async def _start(members: Crew) -> None:
 
 
 def _take_what_is_left(pid: int) -> None:
+    lower_session(pid, MODEL_NICE)
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with suppress(ProcessLookupError):  # it has ended meanwhile
             os.setpriority(os.PRIO_PROCESS, int(thread.name), MODEL_NICE)

@@ -1,11 +1,11 @@
 """`sluice worker`: the process that runs where Kafka and Redis are. It loads nothing that can sign a decision."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from infra.priority import give_way
 from infra.redaction import load_redactor
 from infra.settings import load_settings
 from infra.telemetry import configure_logging
@@ -23,7 +23,7 @@ def worker(
     async def work() -> None:
         given = {"data_dir": data_dir, "nice": nice}
         settings = load_settings(**{name: value for name, value in given.items() if value is not None})
-        os.nice(settings.nice)
+        give_way(settings.nice)
         configure_logging(settings.log_level, redactor=load_redactor(settings.redactor))
         await run_workers(settings, names or WORKERS)
 

@@ -17,7 +17,7 @@ def test_a_worker_gives_way_as_it_is_told_before_it_starts(
 
     monkeypatch.setattr(command, "run_workers", run_workers)
     monkeypatch.setattr(command, "configure_logging", lambda *_, **__: None)
-    monkeypatch.setattr("os.nice", steps.append)
+    monkeypatch.setattr(command, "give_way", steps.append)
     if set_:
         monkeypatch.setenv("SLUICE_NICE", set_)
     command.worker(["ingestion"], nice=nice)
