@@ -33,7 +33,7 @@ async def index_article(article: ArticlePublished, *, tenant: str, embedder: Emb
     content = _digest([article.title, *texts])
     if await index.keep(tenant=tenant, article_id=article.article_id, passages=passages, content=content):
         return len(passages)
-    vectors = await embedder.embed(texts)
+    vectors = await embedder.embed(texts, tenant=tenant)
     await index.replace(tenant=tenant, article_id=article.article_id, passages=passages, vectors=vectors, content=content)
     return len(passages)
 

@@ -81,8 +81,12 @@ class ArticleIndex(Protocol):
 class Embedder(Protocol):
     """Text to unit vectors."""
 
-    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """One vector a text, in their order."""
+    async def embed(self, texts: Sequence[str], *, tenant: str) -> Sequence[Sequence[float]]:
+        """One vector a text, in their order; `tenant` is whom they are counted to.
+
+        Raises:
+            BudgetExceededError: The tenant has spent what it may.
+        """
         ...
 
 

@@ -131,7 +131,7 @@ class HybridRetriever:
             found["lexical"] = await self._branches.lexical(tenant, query, BRANCH_LIMIT)
 
         async def dense() -> None:
-            vectors = await self._embedder.embed(windows(query, most=QUERY_WINDOWS))
+            vectors = await self._embedder.embed(windows(query, most=QUERY_WINDOWS), tenant=tenant)
             found["dense"] = await self._branches.nearest(tenant, mean_direction(vectors), BRANCH_LIMIT)
 
         try:

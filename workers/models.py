@@ -8,7 +8,7 @@ from infra.models.breaker import BreakerPolicy
 from infra.models.door import Door
 from infra.models.embeddings import ProviderEmbedder
 from infra.models.gateway import GatewayChatModel, gateway_model
-from infra.models.guarded import GuardedEmbedder
+from infra.models.guarded import EMBEDDINGS, GuardedEmbedder
 from infra.models.metering import Meter, Unmetered
 from infra.settings import Settings
 
@@ -35,23 +35,27 @@ def build_models(settings: Settings, *, stack: AsyncExitStack, meter: Meter | No
     Raises:
         ConfigError: A tenant's choice that no provider can serve.
     """
+    meter = meter or Unmetered()
     breaker = BreakerPolicy(open_s=settings.breaker_open_s, max_open_s=6 * settings.breaker_open_s)
     chat = gateway_model(
         settings.model_providers(),
         model=settings.model_name,
         tenants=settings.tenant_models,
-        meter=meter or Unmetered(),
+        meter=meter,
         timeout_s=settings.model_timeout_s,
         concurrency=settings.model_concurrency,
         breaker=breaker,
     )
     stack.push_async_callback(chat.aclose)
+    address = settings.embedding_base_url or settings.model_base_url
     embedder = ProviderEmbedder(
-        base_url=settings.embedding_base_url or settings.model_base_url,
+        base_url=address,
         api_key=(settings.embedding_api_key or settings.model_api_key).get_secret_value(),
         model=settings.embedding_model,
         timeout_s=settings.model_timeout_s,
         dimensions=settings.embedding_dimensions,
     )
     stack.push_async_callback(embedder.aclose)
-    return Models(chat, GuardedEmbedder(embedder, breaker=breaker))
+    # Behind the address of a provider of chat models is that provider, with one limit for both.
+    provider = next((one.name for one in settings.model_providers() if one.base_url == address), EMBEDDINGS)
+    return Models(chat, GuardedEmbedder(embedder, provider=provider, meter=meter, breaker=breaker))

@@ -17,6 +17,7 @@ from flows.ingest import index_article
 from flows.ports import Embedder
 from infra.local.stack import local_stack
 from infra.models.embeddings import ProviderEmbedder
+from infra.models.guarded import GuardedEmbedder
 from infra.redis.client import connect
 from infra.redis.keys import Keys
 from infra.redis.search import RedisArticleIndex
@@ -102,7 +103,7 @@ async def shelf(prefix: str = "figures") -> AsyncGenerator[Shelf]:
             redis = connect(stack.endpoints.redis_url, timeout_s=30.0, max_connections=32)
             url = stack.endpoints.model_base_url
             provider = ProviderEmbedder(base_url=url, api_key="none", model="sluice-minilm", timeout_s=120.0, dimensions=384)
-            kept = KeptVectors(provider, _CACHE / "vectors.bin")
+            kept = KeptVectors(GuardedEmbedder(provider), _CACHE / "vectors.bin")
             try:
                 index = RedisArticleIndex(redis, Keys(prefix))
                 await index.prepare()
@@ -149,11 +150,11 @@ class KeptVectors:
         self._known = {stored[at : at + 32]: stored[at + 32 : at + self._WIDTH] for at in starts}
         self._new: list[bytes] = []
 
-    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+    async def embed(self, texts: Sequence[str], *, tenant: str) -> Sequence[Sequence[float]]:
         """One vector a text, in their order."""
         hashes = [hashlib.sha256(text.encode()).digest() for text in texts]
         missing = {one: text for one, text in zip(hashes, texts, strict=True) if one not in self._known}
-        vectors = await self._embedder.embed(list(missing.values()))
+        vectors = await self._embedder.embed(list(missing.values()), tenant=tenant)
         for one, vector in zip(missing, vectors, strict=True):
             self._known[one] = array("f", vector).tobytes()
             self._new.append(one)

@@ -73,7 +73,7 @@ async def run(*, full: bool) -> dict[str, Any]:
 
 
 async def _ask(shelf: Shelf, chosen: Judged, question: Question) -> Found:
-    vector = mean_direction(await shelf.embedder.embed(windows(question.text, most=QUERY_WINDOWS)))
+    vector = mean_direction(await shelf.embedder.embed(windows(question.text, most=QUERY_WINDOWS), tenant=chosen.name))
     retriever = HybridRetriever(branches=shelf.index, embedder=shelf.embedder, policy=SHIPPED)
     return Found(
         question,

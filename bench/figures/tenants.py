@@ -107,7 +107,7 @@ async def _audit(shelf: Shelf, branches: Any, kind: type[HybridRetriever], asked
     leaks = Leaks()
     retriever = kind(branches=branches, embedder=shelf.embedder)
     for tenant, text in asked:
-        (vector,) = await shelf.embedder.embed([text])
+        (vector,) = await shelf.embedder.embed([text], tenant=tenant)
         lexical = await branches.lexical(tenant, text, BRANCH_LIMIT)
         nearest = await branches.nearest(tenant, vector, BRANCH_LIMIT)
         fused = await retriever.search(tenant=tenant, query=text, limit=BRANCH_LIMIT)

@@ -1,14 +1,17 @@
 """One provider as its callers see it: its client, its breaker, and what became of the calls that went through."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import anyio
 import structlog
 
+from infra.models.accounts import Account, metered
 from infra.models.breaker import Breaker, Ticket
+from infra.models.metering import Call, Meter, Unmetered, Usage
 from topics.errors import OutageError, RateLimitedError, RejectedError, RetryableError, SluiceError
 
 PROVIDER_OUT: Final = "provider_out"
@@ -31,18 +34,27 @@ class Monotonic(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A small call of ours with a fixed text, and no record's own.
+
+    A record that makes any provider fail would otherwise keep a sound provider out, and with it everybody, and would itself
+    never spend an attempt. `make` tells what the call used, as far as the provider says so.
+    """
+
+    call: Call
+    make: Callable[[], Awaitable[Usage | None]]
+
+
 @dataclass(slots=True)
 class Door(Generic[C]):
-    """A provider. `trial` makes a small call; `calls` counts results.
-
-    A trial is a call of ours with a fixed text, and no record's own: a record that makes any provider fail would otherwise
-    keep a sound provider out, and with it everybody, and would itself never spend an attempt.
-    """
+    """A provider. Every call goes through it, its trials too. `calls` counts results."""
 
     name: str
     client: C
-    trial: Callable[[], Awaitable[object]]
+    trial: Trial
     clock: Monotonic
+    meter: Meter = field(default_factory=Unmetered)
     breaker: Breaker = field(default_factory=Breaker)
     calls: Counter[Result] = field(default_factory=Counter[Result])
     reason_code: str = PROVIDER_OUT
@@ -62,12 +74,29 @@ class Door(Generic[C]):
         """Seconds until its breaker may let something through; at least one."""
         return max(1.0, self.breaker.opens_in_s(self.clock.monotonic_s()))
 
-    async def enter(self) -> Ticket:
-        """Leave to make one call, after a trial where one is due.
+    @asynccontextmanager
+    async def through(self, call: Call) -> AsyncGenerator[Account]:
+        """Make one call inside the block, after a trial where one is due. How the block ends is how the call ended.
 
         Raises:
-            OutageError: The provider is out. No record's call was made.
+            OutageError: The provider is out. The block was not entered.
+            RateLimitedError, BudgetExceededError: The meter's no, to the call or to the trial. The block was not entered.
         """
+        ticket, admitted = await self._enter(), False
+        try:
+            async with metered(self.meter, call) as account:
+                admitted = True
+                try:
+                    yield account
+                except BaseException as error:
+                    self.leave(ticket, error)
+                    raise
+                self.leave(ticket, None)
+        finally:
+            if not admitted:
+                self.breaker.given_up(ticket)  # the meter's no says nothing about the provider
+
+    async def _enter(self) -> Ticket:
         ticket = self.breaker.ask(self.clock.monotonic_s())
         if ticket is not None and ticket.is_trial:
             await self._try(ticket)
@@ -91,31 +120,33 @@ class Door(Generic[C]):
             case _:
                 self._given_up(ticket, "given_up")
 
-    def back_out(self, ticket: Ticket) -> None:
-        """The call was not made."""
-        self.breaker.given_up(ticket)
-
     async def _try(self, ticket: Ticket) -> None:
-        error: BaseException | None = TimeoutError()
+        """Make the trial. One that was cancelled, or that the meter did not let, told nothing: the next caller makes one."""
+        has_told = False
         try:
-            error = await self._trial_error()
+            async with metered(self.meter, self.trial.call) as account:
+                account.error = error = await self._trial_error(account)
+                has_told = True
+                self._tried(ticket, error)
         finally:
-            # An answer of any kind, even no, comes from a provider that is there.
-            if error is None or isinstance(error, RejectedError | RateLimitedError):
-                self.breaker.succeeded(ticket)
-                _log.info("provider_back", provider=self.name)
-            elif isinstance(error, SluiceError):
-                self._failed(ticket, error)
-            else:
+            if not has_told:
                 self.breaker.given_up(ticket)
 
-    async def _trial_error(self) -> SluiceError | None:
+    async def _trial_error(self, account: Account) -> SluiceError | None:
         try:
             with anyio.move_on_after(TRIAL_WITHIN_S) as within:
-                await self.trial()
+                account.add(await self.trial.make())
         except SluiceError as error:
             return error
         return OutageError("a trial was not answered in time") if within.cancelled_caught else None
+
+    def _tried(self, ticket: Ticket, error: SluiceError | None) -> None:
+        # An answer of any kind, even no, comes from a provider that is there.
+        if error is None or isinstance(error, RejectedError | RateLimitedError):
+            self.breaker.succeeded(ticket)
+            _log.info("provider_back", provider=self.name)
+        else:
+            self._failed(ticket, error)
 
     def _succeeded(self, ticket: Ticket, result: Result) -> None:
         self.calls[result] += 1

@@ -2,11 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import openai
-from langchain_openai import OpenAIEmbeddings
-from pydantic import SecretStr
 
 from infra.models.provider_errors import bad_reply, translated
 from infra.tracing.model_calls import model_call
@@ -16,33 +14,32 @@ from topics.errors import ConfigError
 BATCH: Final = 64
 
 
+class Embedded(NamedTuple):
+    """One unit vector a text, and the tokens that the provider counted; None where it did not."""
+
+    vectors: Sequence[Sequence[float]]
+    input_tokens: int | None
+
+
 class ProviderEmbedder:
     """Text to unit vectors, over HTTP. `aclose` it when its loop ends.
 
     Args:
         dimensions: Floats a vector must have, because the index was made for so many.
-        timeout_s: Seconds for each batch of at most 64 texts.
+        timeout_s: Seconds for each request.
     """
 
     def __init__(self, *, base_url: str, api_key: str, model: str, timeout_s: float, dimensions: int) -> None:
+        self.model = model
+        self._base_url = base_url
         self._dimensions = dimensions
-        self._http = openai.DefaultAsyncHttpxClient(timeout=timeout_s)
-        self._client = OpenAIEmbeddings(
-            base_url=base_url,
-            api_key=SecretStr(api_key),
-            model=model,
-            timeout=timeout_s,
-            max_retries=0,
-            chunk_size=BATCH,
-            # Counting tokens would download a vocabulary, and send token numbers that only one vendor understands.
-            check_embedding_ctx_length=False,
-            # Not every compatible endpoint answers in base64.
-            model_kwargs={"encoding_format": "float"},
-            http_async_client=self._http,
-        )
+        self._client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s, max_retries=0)
 
-    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Turn texts into vectors, keeping their order.
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        """Turn texts into vectors by one request, keeping their order.
+
+        Args:
+            texts: 1 to 64.
 
         Returns:
             One vector of `dimensions` floats a text, unit length.
@@ -51,17 +48,19 @@ class ProviderEmbedder:
             RateLimitedError, UnavailableError, TimedOutError, OutageError, RejectedError: see `provider_errors.translated`.
             ConfigError: The model's vectors have another length than the index.
         """
-        if not texts:
-            return []
-        with model_call(self._client.model, self._client.openai_api_base, operation=EMBEDDINGS, inputs=len(texts)), translated():
-            vectors = await self._client.aembed_documents(list(texts))
+        with model_call(self.model, self._base_url, operation=EMBEDDINGS, inputs=len(texts)) as call, translated():
+            # Not every compatible endpoint answers in base64, which the SDK asks for by itself.
+            reply = await self._client.embeddings.create(input=list(texts), model=self.model, encoding_format="float")
+            vectors, input_tokens = [one.embedding for one in reply.data], _counted(getattr(reply, "usage", None))
+            if input_tokens is not None:
+                call.counted(input_tokens, 0)
         if len(vectors) != len(texts):
             raise bad_reply("the provider returned another number of vectors than texts")
-        return [self._checked(vector) for vector in vectors]
+        return Embedded([self._checked(vector) for vector in vectors], input_tokens)
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._client.close()
 
     def _checked(self, vector: Sequence[float]) -> list[float]:
         if len(vector) != self._dimensions:
@@ -70,3 +69,9 @@ class ProviderEmbedder:
         if not math.isfinite(length) or length == 0.0:
             raise bad_reply("the provider returned a vector without a direction")
         return [number / length for number in vector]
+
+
+def _counted(usage: Any) -> int | None:
+    """Nulls and zeros are no count, and a budget must not read them as free."""
+    tokens = getattr(usage, "prompt_tokens", None)
+    return tokens if isinstance(tokens, int) and tokens > 0 else None

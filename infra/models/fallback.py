@@ -6,28 +6,19 @@ One layer each: a record's lane retries, this falls back, a breaker skips. Nothi
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import anyio
 
 from infra.models.door import REST_S, Door
-from infra.models.metering import Call, Meter, Usage
+from infra.models.metering import Call, Usage
+from infra.models.provider_errors import NOT_FOUND
 from infra.models.providers import ProviderChatModel
 from infra.models.routing import Candidate, ModelRoutes
 from topics.errors import OutageError, RateLimitedError, RetryableError, SluiceError, UnavailableError
 
 T = TypeVar("T")
 ChatDoor = Door[ProviderChatModel]
-
-SETTLE_WITHIN_S: Final = 2.0
-NOT_FOUND: Final = "provider_not_found"
-NOTHING: Final = Usage(0, 0)
-
-# A request that ends so before its first piece has cost nothing. A timeout, or a reply that is no answer, may have.
-_TURNED_AWAY: Final = frozenset(
-    {RateLimitedError.code, UnavailableError.code, NOT_FOUND, "provider_quota", "provider_auth"}
-    | {"context_too_long", "provider_refused_request", "bad_messages"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +32,7 @@ class Asked(Generic[T]):
     """
 
     tenant: str
+    run: str
     model: str | None
     tokens: int
     begin: Callable[[ProviderChatModel, str], AsyncGenerator[T]]
@@ -56,10 +48,9 @@ class Fallback:
         concurrency: Calls at once, however deep the chains are that make them.
     """
 
-    def __init__(self, doors: Mapping[str, ChatDoor], routes: ModelRoutes, *, meter: Meter, concurrency: int) -> None:
+    def __init__(self, doors: Mapping[str, ChatDoor], routes: ModelRoutes, *, concurrency: int) -> None:
         self.doors = doors
         self._routes = routes
-        self._meter = meter
         self._slots = anyio.Semaphore(concurrency)
 
     async def answer(self, asked: Asked[T]) -> AsyncGenerator[tuple[ChatDoor, T]]:
@@ -96,42 +87,26 @@ class Fallback:
 
     async def _through(self, door: ChatDoor, candidate: Candidate, asked: Asked[T]) -> AsyncGenerator[T]:
         """The reply of one provider, its silent beginning held back until it says something, and all of it accounted for."""
-        call = Call(provider=door.name, model=candidate.model, tenant=asked.tenant, tokens=asked.tokens)
-        ticket = await door.enter()
-        try:
-            await self._meter.admit(call)
-        except BaseException:
-            door.back_out(ticket)  # the meter's no says nothing about the provider
-            raise
-        account, held = _Account(), list[T]()
-        try:
-            async with aclosing(asked.begin(door.client, candidate.model)) as pieces:
-                async for piece in pieces:
-                    account.add(asked.usage(piece))
-                    held.append(piece)
-                    if account.has_said or asked.says(piece):
-                        account.has_said = True
-                        for one in held:
-                            yield one
-                        held.clear()
-            for one in held:
-                yield one
-        except BaseException as raised:
-            account.error = self._own_fault(raised, candidate)
-            if account.error is not raised:
-                raise account.error from raised
-            raise
-        finally:
-            door.leave(ticket, account.error)
-            with anyio.move_on_after(SETTLE_WITHIN_S, shield=True):
-                await self._meter.settle(call, account.usage())
-
-    def _own_fault(self, error: BaseException, candidate: Candidate) -> BaseException:
-        """A model that the provider does not know, and that only some tenants chose, is no outage for everybody."""
-        if not isinstance(error, OutageError) or error.reason_code != NOT_FOUND:
-            return error
-        for_all = candidate in self._routes.candidates("")
-        return error if for_all else UnavailableError("the provider knows no such model", code=NOT_FOUND)
+        call = Call(provider=door.name, model=candidate.model, tenant=asked.tenant, tokens=asked.tokens, run=asked.run)
+        held, has_said = list[T](), False
+        async with door.through(call) as account:
+            try:
+                async with aclosing(asked.begin(door.client, candidate.model)) as pieces:
+                    async for piece in pieces:
+                        account.add(asked.usage(piece))
+                        held.append(piece)
+                        has_said = has_said or asked.says(piece)
+                        if has_said:
+                            for one in held:
+                                yield one
+                            held.clear()
+                for one in held:
+                    yield one
+            except OutageError as error:
+                if error.reason_code != NOT_FOUND or candidate in self._routes.candidates(""):
+                    raise
+                # A model that the provider does not know, and that only some tenants chose, is no outage for everybody.
+                raise UnavailableError("the provider knows no such model", code=NOT_FOUND) from error
 
 
 def verdict(failures: Sequence[tuple[ChatDoor, SluiceError]], *, all_are_out: bool) -> SluiceError:
@@ -161,22 +136,3 @@ def _hope_s(door: ChatDoor, error: SluiceError) -> float:
     if isinstance(error, RateLimitedError):
         return REST_S if error.retry_after_s is None else error.retry_after_s
     return door.hope_s() if isinstance(error, OutageError) else REST_S
-
-
-@dataclass(slots=True)
-class _Account:
-    """What one call has brought so far."""
-
-    pieces: int = 0
-    used: Usage | None = None
-    has_said: bool = False
-    error: BaseException | None = None
-
-    def add(self, usage: Usage | None) -> None:
-        self.pieces += 1
-        self.used = usage or self.used
-
-    def usage(self) -> Usage | None:
-        """What it used; None when nobody knows. Nothing at all, when it was turned away at the provider's door."""
-        turned_away = isinstance(self.error, SluiceError) and self.error.reason_code in _TURNED_AWAY and not self.pieces
-        return self.used or (NOTHING if turned_away else None)

@@ -17,9 +17,9 @@ from pydantic import PrivateAttr, SecretStr
 
 from infra.clock import SystemClock
 from infra.models.breaker import Breaker, BreakerPolicy
-from infra.models.door import Door
+from infra.models.door import Door, Trial
 from infra.models.fallback import Asked, ChatDoor, Fallback
-from infra.models.metering import Meter, Usage
+from infra.models.metering import OURS, Call, Meter, Usage
 from infra.models.providers import REFUSAL, ProviderChatModel, chat_model, http_client
 from infra.models.routing import ProviderEndpoint, TenantChoice, routes_of
 
@@ -29,12 +29,12 @@ SERVED_BY: Final = "served_by"
 FOR_WHOM: Final = "for_whom"
 CHARS_PER_TOKEN: Final = 4
 TRIAL_TEXT: Final = "Say yes."
-TRIAL_TOKENS: Final = 16
+TRIAL_TOKENS: Final = 16  # of its reply
 OUTPUT_TOKENS: Final = 1_000  # of a reply whose length nobody bounds, for the estimate
 
 
 class GatewayChatModel(ProviderChatModel):
-    """See `gateway_model`. A call's tenant is in its metadata; so is a model of its own, from `configurable={"model": ...}`."""
+    """See `gateway_model`. A call's metadata names its tenant, its query, and from `configurable={"model": ...}` its own model."""
 
     _fallback: Fallback = PrivateAttr()
 
@@ -142,11 +142,11 @@ def gateway_model(
         ConfigError: A choice that no provider can serve.
     """
     routes = routes_of(endpoints, model=model, tenants=tenants)
-    doors = {one.name: _door(one, model=model, timeout_s=timeout_s, breaker=breaker) for one in endpoints}
-    return GatewayChatModel.over(Fallback(doors, routes, meter=meter, concurrency=concurrency))
+    doors = {one.name: _door(one, model=model, meter=meter, timeout_s=timeout_s, breaker=breaker) for one in endpoints}
+    return GatewayChatModel.over(Fallback(doors, routes, concurrency=concurrency))
 
 
-def _door(endpoint: ProviderEndpoint, *, model: str, timeout_s: float, breaker: BreakerPolicy | None) -> ChatDoor:
+def _door(endpoint: ProviderEndpoint, *, model: str, meter: Meter, timeout_s: float, breaker: BreakerPolicy | None) -> ChatDoor:
     own_name = endpoint.models.get(model) or next(iter(endpoint.models.values()))
     client = chat_model(
         base_url=endpoint.base_url,
@@ -155,13 +155,17 @@ def _door(endpoint: ProviderEndpoint, *, model: str, timeout_s: float, breaker: 
         timeout_s=endpoint.timeout_s or timeout_s,
         max_output_tokens=endpoint.max_output_tokens,
     )
-    return Door(endpoint.name, client, partial(_try, client), SystemClock(), Breaker(breaker or BreakerPolicy()))
+    bound = {"max_completion_tokens": TRIAL_TOKENS}
+    call = Call(endpoint.name, own_name, OURS, estimated_tokens([HumanMessage(TRIAL_TEXT)], bound))
+    trial = Trial(call, partial(_try, client, bound))
+    return Door(endpoint.name, client, trial, SystemClock(), meter, Breaker(breaker or BreakerPolicy()))
 
 
-async def _try(client: ProviderChatModel) -> None:
+async def _try(client: ProviderChatModel, bound: Mapping[str, Any]) -> Usage | None:
     # Not `ainvoke`: a trial belongs to no query, and its tokens must not reach a query's callbacks.
     ask = client._agenerate  # noqa: SLF001 -- as above  # pyright: ignore[reportPrivateUsage] -- as above
-    await ask([HumanMessage(TRIAL_TEXT)], max_completion_tokens=TRIAL_TOKENS)
+    result = await ask([HumanMessage(TRIAL_TEXT)], **bound)
+    return _usage(result.generations[0].message)
 
 
 def _asked(  # the clients' own methods, and not `ainvoke` and `astream`: one call is one run of the callbacks, whoever answers
@@ -174,6 +178,7 @@ def _asked(  # the clients' own methods, and not `ainvoke` and `astream`: one ca
 ) -> Asked[T]:
     return Asked(
         tenant=str(metadata.get("tenant", "")),
+        run=str(metadata.get("query", "")),
         model=kwargs.get("model") or metadata.get("model"),
         tokens=estimated_tokens(messages, kwargs),
         begin=begin,

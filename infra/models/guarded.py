@@ -1,54 +1,79 @@
-"""The embedder behind a breaker: while its endpoint is out, what needs vectors waits, spends nothing, and stops nobody else."""
+"""The embedder behind a breaker and the meter: while its endpoint is out, what needs vectors waits, and stops nobody else."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from infra.clock import SystemClock
 from infra.models.breaker import Breaker, BreakerPolicy
-from infra.models.door import Door
-from infra.models.embeddings import ProviderEmbedder
+from infra.models.door import Door, Trial
+from infra.models.embeddings import BATCH, ProviderEmbedder
+from infra.models.metering import OURS, Call, Meter, Unmetered, Usage
 from topics.errors import OutageError, RateLimitedError
 
 EMBEDDINGS: Final = "embeddings"
 TRIAL_TEXT: Final = "yes"
+CHARS_PER_TOKEN: Final = 4
 
 
 class GuardedEmbedder:
-    """Text to unit vectors, as of `ProviderEmbedder`. There is no second one: another model's vectors mean something else."""
+    """Text to unit vectors. There is no second endpoint: another model's vectors mean something else.
 
-    def __init__(self, embedder: ProviderEmbedder, *, breaker: BreakerPolicy | None = None) -> None:
-        self.door = Door(
-            EMBEDDINGS, embedder, lambda: embedder.embed([TRIAL_TEXT]), SystemClock(), Breaker(breaker or BreakerPolicy())
-        )
+    Args:
+        provider: Whose limit its calls count against.
+    """
 
-    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Turn texts into vectors, keeping their order.
+    def __init__(
+        self,
+        embedder: ProviderEmbedder,
+        *,
+        provider: str = EMBEDDINGS,
+        meter: Meter | None = None,
+        breaker: BreakerPolicy | None = None,
+    ) -> None:
+        self._provider = provider
+        trial = Trial(self._call(embedder, [TRIAL_TEXT], tenant=OURS), partial(_try, embedder))
+        self.door = Door(EMBEDDINGS, embedder, trial, SystemClock(), meter or Unmetered(), Breaker(breaker or BreakerPolicy()))
+
+    async def embed(self, texts: Sequence[str], *, tenant: str) -> Sequence[Sequence[float]]:
+        """Turn texts into vectors, keeping their order, by one metered request for each 64.
+
+        Args:
+            tenant: Whose budget they count against.
 
         Raises:
-            RateLimitedError: The endpoint is out, or limits our rate. No intake pauses: tickets and most questions need no vector.
+            RateLimitedError: The endpoint is out, or the rate is limited. No intake pauses: tickets and most questions need no
+                vector.
+            BudgetExceededError: The tenant has spent what it may.
             UnavailableError, TimedOutError, RejectedError, ConfigError: As of `ProviderEmbedder`.
         """
-        if not texts:
-            return []
+        vectors: list[Sequence[float]] = []
+        for start in range(0, len(texts), BATCH):
+            vectors += await self._batch(texts[start : start + BATCH], tenant=tenant)
+        return vectors
+
+    async def _batch(self, texts: Sequence[str], *, tenant: str) -> Sequence[Sequence[float]]:
+        embedder = self.door.client
         try:
-            ticket = await self.door.enter()
+            async with self.door.through(self._call(embedder, texts, tenant=tenant)) as account:
+                embedded = await embedder.embed(texts)
+                account.add(_usage(embedded.input_tokens))
+                return embedded.vectors
         except OutageError as error:
-            raise self._waits(error) from error
-        error: BaseException | None = None
-        try:
-            return await self.door.client.embed(texts)
-        except OutageError as raised:
-            error = raised
-            raise self._waits(raised) from raised
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            self.door.leave(ticket, error)
+            raise RateLimitedError(f"embeddings: {error}", retry_after_s=self.door.hope_s()) from error
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self.door.client.aclose()
 
-    def _waits(self, error: OutageError) -> RateLimitedError:
-        return RateLimitedError(f"embeddings: {error}", retry_after_s=self.door.hope_s())
+    def _call(self, embedder: ProviderEmbedder, texts: Sequence[str], *, tenant: str) -> Call:
+        """An estimate on the high side: a quarter of the characters, and one more for each text."""
+        return Call(self._provider, embedder.model, tenant, sum(map(len, texts)) // CHARS_PER_TOKEN + len(texts))
+
+
+async def _try(embedder: ProviderEmbedder) -> Usage | None:
+    return _usage((await embedder.embed([TRIAL_TEXT])).input_tokens)
+
+
+def _usage(input_tokens: int | None) -> Usage | None:
+    return None if input_tokens is None else Usage(input_tokens, 0)

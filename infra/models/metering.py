@@ -7,16 +7,24 @@ from anyio import move_on_after
 from pydantic import BaseModel, ConfigDict, Field
 
 GIVE_BACK_WITHIN_S: Final = 2.0
+OURS: Final = "~ours"
+"""In the place of a tenant, which cannot be called so: a call that none asked for. It counts against a provider's limit alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that is about to be made. `tokens` is an estimate of input and output together."""
+    """One call that is about to be made.
+
+    Args:
+        tokens: An estimate of input and output together.
+        run: The id of the query that it is made for; empty: for none.
+    """
 
     provider: str
     model: str
     tenant: str
     tokens: int
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)

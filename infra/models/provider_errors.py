@@ -15,6 +15,7 @@ from langchain_core.exceptions import ContextOverflowError
 from topics.errors import OutageError, RateLimitedError, RejectedError, SluiceError, TimedOutError, UnavailableError
 
 BAD_REPLY: Final = "provider_bad_reply"
+NOT_FOUND: Final = "provider_not_found"
 
 _QUOTA_CODES: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _RATE_CODES: Final = frozenset({"rate_limit_exceeded", "rate_limit_error", "too_many_requests"})
@@ -119,7 +120,7 @@ def _no_access() -> OutageError:
 
 
 def _not_found() -> OutageError:
-    return OutageError("the provider knows no such model or path", code="provider_not_found")
+    return OutageError("the provider knows no such model or path", code=NOT_FOUND)
 
 
 def _context_too_long() -> RejectedError:

@@ -18,8 +18,10 @@ class WordEmbedder:
         self.dimensions = dimensions
         self.error: Exception | None = None
         self.texts: list[str] = []
+        self.tenants: list[str] = []
 
-    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+    async def embed(self, texts: Sequence[str], *, tenant: str) -> Sequence[Sequence[float]]:
+        self.tenants.append(tenant)
         if self.error:
             raise self.error
         self.texts += texts

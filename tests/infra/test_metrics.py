@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio.lowlevel
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from infra.clock import SystemClock
 from infra.kafka.board import RuntimeConfig
 from infra.metrics import MAX_CODES, Exposition
-from infra.models.door import Door
+from infra.models.door import Door, Trial
+from infra.models.metering import OURS, Call
 from infra.vitals import Vitals
 from tests.infra.kafka.test_runtime import FAST, World, failed, query
 from topics.envelope import Event
@@ -40,9 +40,12 @@ def vitals_of(world: World) -> Vitals:
     return Vitals([world.runtime], SystemClock(), Lag(), ask={"redis": well})
 
 
+async def silence() -> None: ...
+
+
 def door_that_is_out() -> Door[None]:
     """A provider whose key is wrong."""
-    door = Door("spare", None, anyio.lowlevel.checkpoint, SystemClock())
+    door = Door("spare", None, Trial(Call("spare", "m", OURS, 1), silence), SystemClock())
     ticket = door.breaker.ask(0)
     assert ticket is not None
     door.leave(ticket, OutageError(f"no access for {SECRET}"))

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from infra.foreign_tracing import VARIABLES, refuse_foreign_tracing
 from infra.kafka import provision
+from infra.models.metering import OURS
 from infra.redaction import load_redactor
 from infra.redis.client import check_server, connect
 from infra.redis.keys import Keys
@@ -96,7 +97,7 @@ async def _model(settings: Settings) -> str:
 async def _embeddings(settings: Settings) -> str:
     async with AsyncExitStack() as stack:
         with _named(settings.embedding_base_url or settings.model_base_url):
-            await build_models(settings, stack=stack).embedder.embed(["ok"])
+            await build_models(settings, stack=stack).embedder.embed(["ok"], tenant=OURS)
     return f"{settings.embedding_model} gives {settings.embedding_dimensions} floats"
 
 

@@ -13,6 +13,7 @@ from flows.retrieval import HybridRetriever
 from flows.triage import Outcome, build_triage
 from infra.local.data import datasets
 from infra.models.embeddings import ProviderEmbedder
+from infra.models.guarded import GuardedEmbedder
 from infra.models.providers import ProviderChatModel, chat_model
 from infra.redis.keys import Keys
 from infra.redis.search import RedisArticleIndex
@@ -42,8 +43,9 @@ async def model(server_url: str) -> AsyncIterator[ProviderChatModel]:
 
 
 @pytest.fixture
-async def embedder(server_url: str) -> AsyncIterator[ProviderEmbedder]:
-    embedder = ProviderEmbedder(base_url=f"{server_url}/v1", api_key="any", model="demo", timeout_s=30, dimensions=384)
+async def embedder(server_url: str) -> AsyncIterator[GuardedEmbedder]:
+    provider = ProviderEmbedder(base_url=f"{server_url}/v1", api_key="any", model="demo", timeout_s=30, dimensions=384)
+    embedder = GuardedEmbedder(provider)
     yield embedder
     await embedder.aclose()
 
@@ -103,7 +105,7 @@ async def test_real_tickets_are_sorted_and_one_failure_stays_alone(control: http
 
 
 async def test_articles_are_found_by_meaning_and_strangers_find_nothing(
-    redis_client: Redis, redis_keys: Keys, embedder: ProviderEmbedder
+    redis_client: Redis, redis_keys: Keys, embedder: GuardedEmbedder
 ) -> None:
     index = RedisArticleIndex(redis_client, redis_keys)
     await index.prepare()

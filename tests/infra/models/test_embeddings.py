@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from infra.models.embeddings import BATCH, ProviderEmbedder
+from infra.models.embeddings import Embedded, ProviderEmbedder
 from tests.fakes.wire import Reply, Wire, json_reply, wire
 from topics.errors import ConfigError, OutageError, SluiceError, TimedOutError, UnavailableError
 
@@ -31,22 +32,17 @@ def vectors(*found: list[float]) -> Reply:
 async def test_vectors_keep_the_order_of_texts_and_have_unit_length(server: Wire, embedder: ProviderEmbedder) -> None:
     server.answer(vectors([3.0, 4.0], [0.0, -2.0]))
     found = await embedder.embed(["a", "b"])
-    assert found == [[0.6, 0.8], [0.0, -1.0]]
-    assert all(math.isclose(math.hypot(*vector), 1.0) for vector in found)
-    assert server.requests[0]["input"] == ["a", "b"]
+    assert found == Embedded([[0.6, 0.8], [0.0, -1.0]], input_tokens=1)
+    assert all(math.isclose(math.hypot(*vector), 1.0) for vector in found.vectors)
+    assert server.requests == [{"input": ["a", "b"], "model": "e", "encoding_format": "float"}]
 
 
-async def test_many_texts_travel_in_bounded_batches(server: Wire, embedder: ProviderEmbedder) -> None:
-    server.answer(vectors(*[[1.0, 0.0]] * BATCH), vectors(*[[0.0, 1.0]] * 3))
-    found = await embedder.embed([f"text {number}" for number in range(BATCH + 3)])
-    assert [len(request["input"]) for request in server.requests] == [BATCH, 3]
-    assert found[BATCH - 1] == [1.0, 0.0]
-    assert found[BATCH] == [0.0, 1.0]
-
-
-async def test_no_text_is_no_call(server: Wire, embedder: ProviderEmbedder) -> None:
-    assert await embedder.embed([]) == []
-    assert server.requests == []
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 0, "total_tokens": 0}, {"prompt_tokens": None}, "missing"])
+async def test_usage_that_nobody_counted_is_unknown_and_never_nothing(server: Wire, embedder: ProviderEmbedder, usage: Any) -> None:
+    rows = [{"object": "embedding", "index": 0, "embedding": [1.0, 0.0]}]
+    body = {"object": "list", "data": rows, "model": "e", "usage": usage}
+    server.answer(json_reply({name: value for name, value in body.items() if value != "missing"}))
+    assert (await embedder.embed(["a"])).input_tokens is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -14,9 +14,10 @@ from pydantic import SecretStr
 
 from infra.models.breaker import BreakerPolicy
 from infra.models.gateway import GatewayChatModel, estimated_tokens, gateway_model
-from infra.models.metering import Call, Usage
+from infra.models.metering import OURS, Usage
 from infra.models.routing import ProviderEndpoint, TenantChoice
 from tests.fakes.clock import FakeClock
+from tests.fakes.meter import Ledger
 from tests.fakes.wire import Reply, Wire, json_reply, sse_reply, wire
 from topics.errors import (
     BudgetExceededError,
@@ -30,25 +31,7 @@ from topics.errors import (
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
 POLICY = BreakerPolicy(failures_in_a_row=3, open_s=5.0, max_open_s=30.0)
-ACME: Any = {"metadata": {"tenant": "acme"}}
-
-
-@dataclass
-class Ledger:
-    """A meter that remembers, and refuses what it is told to."""
-
-    admitted: list[Call] = field(default_factory=list)
-    settled: list[tuple[str, Usage | None]] = field(default_factory=list)
-    refusals: dict[str, SluiceError] = field(default_factory=dict)
-
-    async def admit(self, call: Call) -> None:
-        if call.provider in self.refusals:
-            raise self.refusals[call.provider]
-        self.admitted.append(call)
-
-    async def settle(self, call: Call, usage: Usage | None) -> None:
-        await anyio.lowlevel.checkpoint()
-        self.settled.append((call.provider, usage))
+ACME: Any = {"metadata": {"tenant": "acme", "query": "q-1"}}
 
 
 @dataclass
@@ -285,15 +268,48 @@ async def test_a_provider_that_is_out_is_skipped_then_tried_with_a_call_of_ours_
     assert not two.model.doors[0].is_out
 
 
-async def test_a_trial_is_nobodys_budget_and_no_run_of_its_callers_callbacks(two: Two) -> None:
-    two.a.answer(failure(503))
-    for _ in range(3):
-        await answer(two.model)
+async def a_is_out(two: Two) -> None:
+    """Until a trial, which is due."""
+    two.a.answer(failure(401))
+    await answer(two.model)
     two.clock.advance(5.1)
     two.meter.admitted.clear()
+    two.meter.settled.clear()
+
+
+@pytest.mark.parametrize(("said", "used"), [(failure(503), Usage(0, 0)), (whole("yes"), Usage(5, 2))])
+async def test_a_trial_counts_against_its_providers_limit_and_nobodys_budget(two: Two, said: Reply, used: Usage) -> None:
+    await a_is_out(two)
+    two.a.answer(said, stream("from a"))
     await answer(two.model)
-    assert len(two.a.requests) == 4
-    assert {call.provider for call in two.meter.admitted} == {"b"}
+    trial, own = two.meter.admitted
+    assert (trial.provider, trial.model, trial.tenant, trial.run) == ("a", "a-1", OURS, "")
+    assert trial.tokens == estimated_tokens([HumanMessage("Say yes.")], {"max_completion_tokens": 16}) < 20
+    assert own.tenant == "acme"
+    assert two.meter.settled[0] == ("a", used)
+
+
+async def test_a_trial_that_the_meter_does_not_let_is_not_made_and_the_next_caller_asks_again(two: Two) -> None:
+    await a_is_out(two)
+    two.meter.refusals[OURS] = RateLimitedError("used up", retry_after_s=30.0)
+    two.a.answer(whole("yes"), stream("from a"))
+    for _ in range(3):
+        assert await text_of(two.model) == "from b"
+    assert len(two.a.requests) == 1, "neither a trial nor a record's own call"
+    two.meter.refusals.clear()
+    assert await text_of(two.model) == "from a"
+
+
+async def test_when_all_are_out_and_the_limit_lets_no_trial_the_record_waits_and_spends_nothing(two: Two) -> None:
+    two.a.answer(failure(401))
+    two.b.answer(failure(401))
+    await error_of(two.model)
+    two.clock.advance(5.1)
+    two.meter.refusals[OURS] = RateLimitedError("used up", retry_after_s=30.0)
+    error = await error_of(two.model)
+    assert isinstance(error, RateLimitedError)
+    assert error.retry_after_s == 30.0
+    assert two.asked == (1, 1)
 
 
 @pytest.mark.parametrize("kept", [failure(400), failure(429, code="rate_limit_exceeded"), whole("yes")])
@@ -413,7 +429,8 @@ async def test_when_one_limits_us_and_nobody_else_can_the_wait_is_the_shortest_a
 async def test_the_meter_is_asked_before_and_told_after_each_call(two: Two) -> None:
     two.a.answer(failure(503))
     await answer(two.model)
-    assert [(call.provider, call.model, call.tenant) for call in two.meter.admitted] == [("a", "a-1", "acme"), ("b", "b-1", "acme")]
+    calls = [(call.provider, call.model, call.tenant, call.run) for call in two.meter.admitted]
+    assert calls == [("a", "a-1", "acme", "q-1"), ("b", "b-1", "acme", "q-1")]
     assert two.meter.settled == [("a", Usage(0, 0)), ("b", Usage(5, 2))]
     assert two.meter.admitted[0].tokens == estimated_tokens([HumanMessage("hello")], {}) == 1001
 
