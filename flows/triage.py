@@ -17,8 +17,8 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.config import merge_configs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from flows.chunking import clip
 from flows.intents import BANKING77
+from flows.tokens import clip
 from topics.errors import RejectedError, SluiceError
 from topics.events import TicketOpened, TicketTriaged
 from topics.text import clean_text

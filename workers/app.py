@@ -48,7 +48,7 @@ def topology(parts: Parts) -> dict[str, tuple[Route, ...]]:
     """Worker -> topic -> handler. This is the whole of it."""
     settings = parts.settings
     traced = RunnableConfig(callbacks=callbacks_of(parts.tracing))
-    tickets = partial(handle_tickets, triage=parts.triage, config=traced)
+    tickets = partial(handle_tickets, triage=parts.triage, examples=parts.examples, config=traced)
     articles = partial(handle_article, embedder=parts.embedder, index=parts.index)
     queries = with_traces(partial(handle_query, conversation=parts.conversation, call_offs=parts.call_offs), book=parts.feedback)
     heard = partial(hear_query, call_offs=parts.call_offs)

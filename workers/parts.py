@@ -12,6 +12,7 @@ import structlog
 
 from flows.agent.call_offs import CallOffs
 from flows.agent.threads import Agent, AgentLimits
+from flows.examples import NearestExamples
 from flows.rerank import MarginalRelevance
 from flows.retrieval import FusionPolicy, HybridRetriever
 from flows.triage import build_triage
@@ -28,6 +29,7 @@ from infra.redis.chain import RedisAuditChain
 from infra.redis.checkpointer import HardenedRedisSaver
 from infra.redis.client import check_server, connect
 from infra.redis.effects import RedisEffectLedger
+from infra.redis.examples import RedisExamples
 from infra.redis.feedback import RedisFeedback
 from infra.redis.held import RedisHeldQueries
 from infra.redis.keys import Keys
@@ -38,6 +40,7 @@ from infra.tracing.approvals import TracedApprovals
 from infra.tracing.provider import Tracing, callbacks_of, open_tracing
 from workers.audit import audit_chain
 from workers.conversation import Conversation
+from workers.ingestion import tell_loss
 from workers.metering import build_budgets, build_meter
 from workers.models import build_models
 from workers.policy import load_policy
@@ -59,6 +62,7 @@ class Parts:
     call_offs: CallOffs
     feedback: RedisFeedback
     triage: Any
+    examples: RedisExamples
     embedder: GuardedEmbedder
     doors: Sequence[Door[Any]]
     index: RedisArticleIndex
@@ -92,6 +96,8 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             _log.warning("redis_setting", why=warning)
         index = RedisArticleIndex(redis, keys, dimensions=settings.embedding_dimensions)
         await index.prepare()
+        examples = RedisExamples(redis, keys, dimensions=settings.embedding_dimensions)
+        await examples.prepare()
         budgets = build_budgets(settings, redis=redis, keys=keys)
         models = build_models(settings, stack=stack, meter=build_meter(settings, redis=redis, keys=keys, budgets=budgets))
         http = await stack.enter_async_context(open_client())
@@ -137,7 +143,12 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             ),
             call_offs=call_offs,
             feedback=RedisFeedback(redis, keys=keys),
-            triage=build_triage(models.chat, max_concurrency=settings.triage_concurrency),
+            triage=build_triage(
+                models.chat,
+                max_concurrency=settings.triage_concurrency,
+                examples=NearestExamples(examples, models.embedder, on_loss=tell_loss),
+            ),
+            examples=examples,
             embedder=models.embedder,
             doors=models.doors,
             index=index,

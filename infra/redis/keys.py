@@ -177,6 +177,26 @@ class Keys:
         """The search index over all passages."""
         return f"{self.prefix}:articles"
 
+    def example(self, tenant: str, example_id: str = "") -> str:
+        """One example of how a tenant sorts its tickets; without an id, what the keys of all of the tenant's begin with."""
+        return f"{self.every_example()}{{{encode(tenant)}}}:{encode(example_id)}"
+
+    def every_example(self) -> str:
+        """What the key of every example begins with: what the search index holds."""
+        return f"{self.prefix}:example:"
+
+    def example_index(self) -> str:
+        """The search index over all examples."""
+        return f"{self.prefix}:examples"
+
+    def example_set(self, tenant: str) -> str:
+        """The ids of a tenant's examples, each with a hash of what it says."""
+        return f"{self.prefix}:example-set:{{{encode(tenant)}}}"
+
+    def example_version(self, tenant: str) -> str:
+        """One hash over a tenant's examples."""
+        return f"{self.prefix}:example-set:{{{encode(tenant)}}}:version"
+
     def pace(self, provider: str) -> str:
         """When a provider may be called next."""
         return f"{self.prefix}:pace:{{{encode(provider)}}}:next"

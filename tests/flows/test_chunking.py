@@ -7,7 +7,8 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.chunking import OVERLAP_TOKENS, PASSAGE_TOKENS, chunk, clip, count_tokens
+from flows.chunking import OVERLAP_TOKENS, PASSAGE_TOKENS, chunk
+from flows.tokens import clip, count_tokens
 
 FAMILY = "👩‍👩‍👧"
 CLUSTERS = [

@@ -4,7 +4,8 @@ import statistics
 
 from tokenizers import Tokenizer
 
-from flows.chunking import chunk, count_tokens, embedding_text
+from flows.chunking import chunk, embedding_text
+from flows.tokens import count_tokens
 from infra.local.data import datasets
 
 ENCODER_TOKENS = 256

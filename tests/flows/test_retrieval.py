@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.chunking import PASSAGE_TOKENS, count_tokens
+from flows.chunking import PASSAGE_TOKENS
 from flows.ingest import index_article
 from flows.ports import Passage, Reranker, Retriever
 from flows.retrieval import QUERY_WINDOWS, RRF_C, FusionPolicy, HybridRetriever, fuse, mean_direction, near_enough
+from flows.tokens import count_tokens
 from tests.fakes.article_index import MemoryIndex, WordEmbedder
 from topics.errors import OutageError, SluiceError, UnavailableError
 from topics.events import ArticlePublished
