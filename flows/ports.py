@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from topics.example import Example
+
 
 class Clock(Protocol):
     """Where the time comes from."""
@@ -75,6 +77,34 @@ class ArticleIndex(Protocol):
 
     async def remove(self, *, tenant: str, article_id: str) -> int:
         """Take an article out. Returns how many passages there were."""
+        ...
+
+
+class ExampleStore(Protocol):
+    """Examples of triage by tenant. Vectors come from the caller, which embeds many texts by one call."""
+
+    async def version(self, tenant: str) -> str | None:
+        """8 hex digits over all of a tenant's examples: others whenever one is added, changed or removed. None without any.
+
+        Raises:
+            OutageError: No answer.
+        """
+        ...
+
+    async def nearest(self, tenant: str, vector: Sequence[float], limit: int) -> Sequence[Example]:
+        """Examples of the tenant by cosine similarity, best first.
+
+        Raises:
+            OutageError, UnavailableError: No answer, or a failed search.
+        """
+        ...
+
+    async def remove(self, tenant: str, example_ids: Sequence[str]) -> int:
+        """Take examples out. Returns how many of them there were. On disk on return.
+
+        Raises:
+            OutageError: No answer. They may be out; asking again is safe.
+        """
         ...
 
 

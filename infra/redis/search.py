@@ -137,7 +137,7 @@ class RedisArticleIndex:
             OutageError: Redis does not answer.
         """
         index = self._keys.article_index()
-        with _failures():
+        with failures():
             try:
                 await self._client.execute_command(*_create(index, self._keys.every_passage(), self._dimensions))
             except ResponseError as error:
@@ -156,7 +156,7 @@ class RedisArticleIndex:
         """
         self._check(tenant, article_id, passages)
         arguments = [passages[0].revision, content, passages[0].url or ""]
-        with _failures():
+        with failures():
             return bool(await self._keep(self._keys_of(tenant, article_id), arguments))
 
     async def replace(
@@ -184,7 +184,7 @@ class RedisArticleIndex:
         self._check(tenant, article_id, passages)
         rows = [_row(passage, vector) for passage, vector in zip(passages, vectors, strict=True)]
         arguments = [passages[0].revision, content, len(rows[0]), *(value for row in rows for value in row)]
-        with _failures():
+        with failures():
             await self._replace(self._keys_of(tenant, article_id), arguments)
 
     async def remove(self, *, tenant: str, article_id: str) -> int:
@@ -193,7 +193,7 @@ class RedisArticleIndex:
         Raises:
             OutageError: No answer. It is out or in, never between.
         """
-        with _failures():
+        with failures():
             return int(await self._remove(self._keys_of(tenant, article_id)))
 
     async def count(self) -> int:
@@ -202,7 +202,7 @@ class RedisArticleIndex:
         Raises:
             OutageError: No answer.
         """
-        with _failures():
+        with failures():
             return len([card async for card in self._client.scan_iter(match=self._keys.every_article(), count=1000)])
 
     async def lexical(self, tenant: str, words: str, limit: int) -> Sequence[Hit]:
@@ -227,17 +227,17 @@ class RedisArticleIndex:
             OutageError, UnavailableError: No answer, or a failed search.
         """
         query = f"(@tenant:{{{tenant_tag(tenant)}}})=>[KNN $count @vector $vector AS distance]"
-        parameters = ("PARAMS", 4, "count", limit, "vector", _blob(vector))
+        parameters = ("PARAMS", 4, "count", limit, "vector", blob(vector))
         order = ("SORTBY", "distance", "ASC", "LIMIT", 0, limit)
         return await self._search(query, *parameters, *order, *_fields("distance"))
 
     async def _search(self, query: str, *options: Any) -> Sequence[Hit]:
-        with _failures():
+        with failures():
             reply = await self._client.execute_command("FT.SEARCH", self._keys.article_index(), query, *options, "DIALECT", 2)
             return _hits(reply, scored="WITHSCORES" in options)
 
     async def _check_dimensions(self, index: str) -> None:
-        found = _values_after("dim", await self._client.execute_command("FT.INFO", index))
+        found = values_after("dim", await self._client.execute_command("FT.INFO", index))
         if found != [str(self._dimensions)]:
             raise ConfigError(f"search index {index} holds vectors of {found} floats, not {self._dimensions}: use a new prefix")
 
@@ -269,7 +269,8 @@ def query_terms(words: str) -> list[str]:
 
 
 @contextmanager
-def _failures() -> Generator[None]:
+def failures() -> Generator[None]:
+    """Translate what a search can answer; see `outages` for the rest."""
     try:
         with outages():
             yield
@@ -305,7 +306,7 @@ def _row(passage: _StoredPassage, vector: Sequence[float]) -> list[str | bytes |
         "revision": passage.revision,
         "ordinal": passage.ordinal,
         "url": passage.url or "",
-        "vector": _blob(vector),
+        "vector": blob(vector),
     }
     return [part for pair in values.items() for part in pair]
 
@@ -324,7 +325,8 @@ def _root(word: str) -> str:
     return word
 
 
-def _blob(vector: Sequence[float]) -> bytes:
+def blob(vector: Sequence[float]) -> bytes:
+    """A vector as an index holds it."""
     numbers = array("f", vector)
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -362,10 +364,10 @@ def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     return zip(flat[::2], flat[1::2], strict=True)
 
 
-def _values_after(name: str, reply: Any) -> list[str]:
+def values_after(name: str, reply: Any) -> list[str]:
     """Every value that follows `name` in a nested reply, whichever its shape."""
     if isinstance(reply, Mapping):
-        return _values_after(name, [part for pair in cast("Mapping[Any, Any]", reply).items() for part in pair])
+        return values_after(name, [part for pair in cast("Mapping[Any, Any]", reply).items() for part in pair])
     if not isinstance(reply, list | tuple):
         return []
     parts = list(cast("Sequence[Any]", reply))
@@ -374,7 +376,7 @@ def _values_after(name: str, reply: Any) -> list[str]:
         for before, after in pairwise(parts)
         if not isinstance(before, list | tuple | Mapping) and _text(before) == name
     ]
-    return here + [value for part in parts for value in _values_after(name, part)]
+    return here + [value for part in parts for value in values_after(name, part)]
 
 
 def _text(value: Any) -> str:

@@ -16,8 +16,9 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableLambda, RunnableParallel
 
+from flows.finding import schema_for
 from flows.intents import BANKING77
-from flows.triage import MAX_TICKET_TOKENS, Outcome, build_triage, prompt_version_of, schema_for
+from flows.triage import MAX_TICKET_TOKENS, Outcome, build_triage, prompt_version_of
 from topics.errors import RateLimitedError, RejectedError, UnavailableError
 from topics.events import TicketOpened, TicketTriaged
 
@@ -45,8 +46,9 @@ class ScriptedModel(BaseChatModel):
         self.peak = max(self.peak, self.in_flight)
         try:
             await anyio.lowlevel.checkpoint()
-            body = messages[1].text.split("<body>")[1].split("</body>")[0]
-            answer = self.script(body, sum(message.type == "ai" for message in messages) + 1)
+            ticket = max(at for at, message in enumerate(messages) if message.text.startswith("<ticket>"))
+            body = messages[ticket].text.split("<body>")[1].split("</body>")[0]
+            answer = self.script(body, sum(message.type == "ai" for message in messages[ticket:]) + 1)
             if isinstance(answer, float):
                 await anyio.sleep(answer)
                 answer = finding(summary=body)

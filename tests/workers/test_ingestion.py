@@ -8,9 +8,10 @@ import pytest
 
 from flows.triage import Triage
 from tests.fakes.article_index import MemoryIndex, WordEmbedder
+from tests.fakes.examples import MemoryExamples
 from tests.workers.desk import event
 from topics.envelope import Event
-from topics.errors import MalformedError, UnavailableError
+from topics.errors import MalformedError, OutageError, UnavailableError
 from topics.events import (
     ArticlePublished,
     ArticleRetired,
@@ -21,6 +22,7 @@ from topics.events import (
     TicketOpened,
     TicketTriaged,
 )
+from topics.example import Example
 from workers.ingestion import handle_article, handle_tickets
 
 
@@ -54,8 +56,10 @@ def opened(ticket_id: str, body: str = "x", *, tenant: str = "acme") -> Event[An
     return ticket(TicketOpened(ticket_id=ticket_id, body=body), tenant=tenant)
 
 
-async def results(events: Sequence[Event[Any]], triage: BackwardsTriage) -> list[tuple[Event[Any], Any]]:
-    async with aclosing(handle_tickets(events, triage=cast("Triage", triage))) as found:
+async def results(
+    events: Sequence[Event[Any]], triage: BackwardsTriage, examples: MemoryExamples | None = None
+) -> list[tuple[Event[Any], Any]]:
+    async with aclosing(handle_tickets(events, triage=cast("Triage", triage), examples=examples or MemoryExamples())) as found:
         return [one async for one in found]
 
 
@@ -86,10 +90,36 @@ async def test_only_new_tickets_ask_the_model(payload: Payload):
 
 async def test_a_batch_that_is_left_early_ends_its_runs():
     triage = BackwardsTriage()
-    async with aclosing(handle_tickets([opened("1"), opened("2")], triage=cast("Triage", triage))) as found:
+    handled = handle_tickets([opened("1"), opened("2")], triage=cast("Triage", triage), examples=MemoryExamples())
+    async with aclosing(handled) as found:
         async for _ in found:
             break
     assert triage.closed
+
+
+def example(ticket_id: str, tenant: str) -> Example:
+    return Example(tenant, ticket_id, "", "my card is gone", "lost_or_stolen_card", "high", needs_person=True, summary="A card.")
+
+
+async def test_an_erased_ticket_takes_the_example_that_was_made_of_it_along_and_no_other():
+    examples = MemoryExamples()
+    for tenant in ("acme", "globex"):
+        await examples.add(tenant, [example("1", tenant), example("2", tenant)], [(1.0,), (1.0,)])
+    erased = ticket(TicketErased(ticket_id="1"))
+    assert await results([erased, opened("3")], triage := BackwardsTriage(), examples) != []
+    assert triage.asked == ["3"]
+    assert [one.example_id for one in await examples.of("acme")] == ["2"]
+    assert [one.example_id for one in await examples.of("globex")] == ["1", "2"]
+    assert await results([erased], BackwardsTriage(), examples) == []
+
+
+async def test_an_erasure_that_fails_is_tried_again_and_costs_no_other_ticket():
+    examples = MemoryExamples()
+    examples.error = OutageError("redis is down")
+    erased = ticket(TicketErased(ticket_id="1"))
+    found = await results([erased, opened("3")], BackwardsTriage(), examples)
+    assert [(one, type(result)) for one, result in found[:1]] == [(erased, OutageError)]
+    assert [one.payload.ticket_id for one, _ in found[1:]] == ["3"]
 
 
 async def published(payload: Payload, index: MemoryIndex, *, tenant: str = "acme") -> list[Payload]:

@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "dead": Place("workers.cli.dead", "app", "Look into dead letters, send them back, as they are or edited, or discard them."),
     "threads": Place("workers.cli.threads", "app", "See how a conversation stands, and what people said of it."),
     "eval": Place("workers.cli.evaluation", "app", "Run a dataset through the agent, score it, and compare two runs."),
+    "triage": Place("workers.cli.triage", "app", "Show the model how a tenant wants its tickets sorted."),
     "offsets": Place("workers.cli.offsets", "app", "See where the consumer groups stand, and set where they go on."),
     "doctor": Place("workers.cli.doctor", "doctor", "Check settings, Kafka, topics, Redis, the model and the toolsets."),
     "asyncapi": Place("workers.cli.contract", "asyncapi", "Print the AsyncAPI document of every topic."),

@@ -1,6 +1,7 @@
 """What to say. Deterministic: the same request gets the same reply."""
 
 import re
+from itertools import pairwise
 from typing import Any, Final
 
 import orjson
@@ -12,6 +13,7 @@ from infra.local.model_server.triage import Triage, is_triage
 
 SEARCH_TOOL: Final = "search_articles"
 QUOTE_CHARS: Final = 160
+_TICKET: Final = "<ticket>"
 
 _ABOUT_BEFORE: Final = re.compile(
     r"\b(before|earlier|previous(?:ly)?|remember|last (?:question|time|message)|(?:did|have) i (?:ask|say|said|want)|thanks?)\b",
@@ -35,7 +37,7 @@ class Brain:
         if request.must_call and request.tools:
             return await self._forced_call(request)
         if request.schema is not None:
-            filled = await self._fill(request.schema, _subject(request))
+            filled = await self._fill(request.schema, request)
             return Reply(text=orjson.dumps(filled).decode())
         if request.wants_json:
             return Reply(text=orjson.dumps({"text": request.asked}).decode())
@@ -49,12 +51,13 @@ class Brain:
 
     async def _forced_call(self, request: ChatRequest) -> Reply:
         name = request.must_call if isinstance(request.must_call, str) else _best_tool(request)
-        arguments = await self._fill(request.tools.get(name, {}), _subject(request))
+        arguments = await self._fill(request.tools.get(name, {}), request)
         return Reply(tool_calls=(ToolCall(name, arguments),))
 
-    async def _fill(self, schema: dict[str, Any], text: str) -> dict[str, Any]:
+    async def _fill(self, schema: dict[str, Any], request: ChatRequest) -> dict[str, Any]:
+        text = _subject(request)
         if is_triage(schema):
-            return await self._triage.fill(schema, text)
+            return await self._triage.fill(schema, text, _shown(request))
         return schemas.instance(schema, text=text)
 
 
@@ -90,9 +93,21 @@ def _searched(request: ChatRequest) -> bool:
 
 
 def _subject(request: ChatRequest) -> str:
-    """The text to fill a schema from: the last user message that does not complain about an earlier answer."""
+    """The text to fill a schema from: the last ticket, else the last user message that complains of no earlier answer."""
     asked = (*request.asked_before, request.asked)
-    return next((text for text in reversed(asked) if not _REPAIR.search(text)), asked[-1])
+    framed = [text for text in asked if _TICKET in text]
+    return framed[-1] if framed else next((text for text in reversed(asked) if not _REPAIR.search(text)), asked[-1])
+
+
+def _shown(request: ChatRequest) -> list[tuple[str, str]]:
+    """Tickets that are shown as examples, each with its answer; what the last ticket was answered is no example."""
+    said = [message for message in request.messages if message.role in {"user", "assistant"}]
+    last = max((at for at, message in enumerate(said) if _TICKET in message.text), default=0)
+    return [
+        (ticket.text, answer.text)
+        for ticket, answer in pairwise(said[:last])
+        if ticket.role == "user" and _TICKET in ticket.text and answer.role == "assistant"
+    ]
 
 
 def _bare_question(asked: str) -> str:

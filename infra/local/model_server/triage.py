@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from infra.local.data import datasets
@@ -83,18 +84,36 @@ class Triage:
         self._encoder = encoder
         self._classifier = classifier
 
-    async def fill(self, schema: Mapping[str, Any], text: str) -> dict[str, Any]:
-        """An instance of the schema for the ticket in `text`; fields beyond the four are minimal."""
+    async def fill(self, schema: Mapping[str, Any], text: str, examples: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+        """An instance of the schema for the ticket in `text`; fields beyond the four are minimal.
+
+        Args:
+            examples: Texts of other tickets, each with the JSON that it was answered.
+        """
         ticket = ticket_text(text)
         intents = _choices(schema, "intent") or self._classifier.labels
         intent, sure = await self._intent(ticket, intents)
         priority = priority_of(ticket)
-        return schemas.instance(schema, text=ticket) | {
+        habit = {
             "intent": intent,
             "priority": nearest_priority(priority, _choices(schema, "priority") or PRIORITIES),
             "needs_person": priority == "urgent" or not sure or bool(_PERSON.search(ticket)),
             "summary": words.first_sentence(ticket, max_chars=SUMMARY_CHARS),
         }
+        return schemas.instance(schema, text=ticket) | habit | await self._as_shown(ticket, intent, intents, examples)
+
+    async def _as_shown(
+        self, ticket: str, intent: str, intents: Sequence[str], examples: Sequence[tuple[str, str]]
+    ) -> dict[str, Any]:
+        """What the nearest of the examples says that we would take for a ticket of the same intent; nothing without one."""
+        answers = {ticket_text(text): answer for text, answer in examples}
+        alike = [text for text in answers if (await self._intent(text, intents))[0] == intent]
+        if not alike:
+            return {}
+        vector, *others = await self._encoder.embed([ticket, *alike])
+        nearest = max(range(len(alike)), key=lambda index: float(others[index] @ vector))
+        answer = orjson.loads(answers[alike[nearest]])
+        return {name: answer[name] for name in FIELDS - {"summary"}}
 
     async def _intent(self, ticket: str, intents: Sequence[str]) -> tuple[str, bool]:
         named = [intent for intent in intents if intent.lower() not in OTHER]
