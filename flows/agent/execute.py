@@ -16,7 +16,7 @@ from flows.agent.state import Call, ExecutedRecord, RunContext, Source, ThreadRe
 from flows.agent.tools import Arguments, Tool, ToolContext, ToolRefusedError
 from flows.answer_filter import MAX_HELD_CHARS, without_secrets
 from flows.ports import Passage
-from topics.errors import HaltError, OutageError, RetryableError, SluiceError, TimedOutError
+from topics.errors import BudgetExceededError, HaltError, OutageError, RetryableError, SluiceError, TimedOutError
 from topics.text import clean_text, shorten
 
 TOOL_FAILED: Final = "The tool failed. Whether it did anything is unknown."
@@ -97,6 +97,9 @@ class Execute:
         ran: list[tuple[Call, Ran]] = []
         sources: list[Source] = []
         for call, passages in zip(ordered, found, strict=True):
+            if passages is None:
+                ran.append((call, Ran(search.OVER_BUDGET, "error")))
+                continue
             marker = cast("int", state["first_marker"]) + len(sources)
             # The index filters by tenant; a fault in it must not show one tenant's text to another.
             own = [replace(passage, text=without_secrets(passage.text)) for passage in passages if passage.tenant == tenant]
@@ -104,15 +107,17 @@ class Execute:
             sources += search.sources_of(own, first_marker=marker)
         return {**_update(ran), "sources": sources}
 
-    async def _found(self, queries: Sequence[str], *, tenant: str) -> list[Sequence[Passage]]:
-        """What searches find, at the same time, in the order of the queries."""
-        found: dict[int, Sequence[Passage]] = {}
+    async def _found(self, queries: Sequence[str], *, tenant: str) -> list[Sequence[Passage] | None]:
+        """What searches find, at the same time, in the order of the queries; None for one that the tenant's budget denies."""
+        found: dict[int, Sequence[Passage] | None] = {}
         failures: list[SluiceError] = []
 
         async def find(index: int, query: str) -> None:
             searched = self.parts.retriever.search(tenant=tenant, query=query, limit=self.parts.limits.passages_per_search)
             try:
                 found[index] = await _in_time(runs.search_run("articles", query, searched), search.TOOL.timeout_s)
+            except BudgetExceededError:
+                found[index] = None
             except SluiceError as error:
                 failures.append(error)  # alone: a group of errors has no fate of its own
 

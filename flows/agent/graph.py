@@ -123,10 +123,11 @@ class AgentGraph:
             context: The thread and the fence of its lease.
             before: The thread as it was found under that lease.
         """
+        query_id = cast("dict[str, Any]", step if isinstance(step, dict) else before.state)["query_id"]
         # `next` may be empty in an open step, and async durability may lose the turn that ordered a write: hence sync.
         parts = self._graph.astream(
             cast("Any", step),
-            self._config(context.thread, fence=context.fence, known_newest=before.newest),
+            self._config(context.thread, query_id, fence=context.fence, known_newest=before.newest),
             context=context,
             stream_mode=["custom"],
             durability="sync",
@@ -146,11 +147,12 @@ class AgentGraph:
         with suppress(NotImplementedError):  # not every saver can; then its owner has to
             await self._checkpointer.aprune([thread.checkpoint_id])
 
-    def _config(self, thread: ThreadRef, **known: Any) -> RunnableConfig:
+    def _config(self, thread: ThreadRef, query_id: str | None = None, **known: Any) -> RunnableConfig:
+        of_query = {} if query_id is None else {"query": query_id}
         # A checkpointer that knows fences refuses writes under an older one. One that knows nothing of the rest reads again.
         return {
             "configurable": {"thread_id": thread.checkpoint_id, self._strict_key: True, **known},
-            "metadata": {"tenant": thread.tenant, "thread": thread.thread_id},
+            "metadata": {"tenant": thread.tenant, "thread": thread.thread_id, **of_query},
             "tags": [thread.tenant],
             "callbacks": self._callbacks,
             "recursion_limit": self._recursion_limit,

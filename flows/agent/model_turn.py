@@ -78,6 +78,8 @@ class ModelTurn:
             return {}  # people are asked first, on the way out of this node
         if self._is_off(state, runtime):
             return self._end(state, code="cancelled", text="")
+        if was_over_budget(messages):
+            return self._end(state, code=BudgetExceededError.code, text="")
         if found_nothing(messages):
             return self._end(state, code="unanswerable", text=prompts.UNANSWERABLE)
         if state["model_calls"] >= self.parts.limits.max_model_calls_per_query:
@@ -90,7 +92,7 @@ class ModelTurn:
                 raw = await self._ask(prompt, config, shown=self._shown(state, runtime))
         except RejectedError as error:
             # Raised again, it would leave an open step, which every later question of the thread would run into.
-            _log.warning("the model's provider rejected a request: %s", error.reason_code)
+            _log.warning("a call of the model was rejected: %s, %s", error.reason_code, error)
             return self._end(state, code=_REJECTIONS.get(error.reason_code, "rejected"), text="")
         if call.cancelled_caught or (raw.tool_calls and self._is_off(state, runtime)):
             return self._end(state, code="cancelled", text="")
@@ -194,6 +196,12 @@ def found_nothing(messages: Sequence[AnyMessage]) -> bool:
         message.name == search.TOOL.name and message.status == "success" and message.text == search.NO_PASSAGES
         for message in results
     )
+
+
+def was_over_budget(messages: Sequence[AnyMessage]) -> bool:
+    """Whether the tenant's budget denied a search of this query, which then ends as it would have by a call of the model."""
+    results = (message for message in history.exchanges(messages)[-1] if isinstance(message, ToolMessage))
+    return any(message.name == search.TOOL.name and message.text == search.OVER_BUDGET for message in results)
 
 
 def usage_of(messages: Sequence[AnyMessage], *, called: bool) -> tuple[int | None, int | None]:

@@ -10,6 +10,7 @@ from flows.ports import Passage
 from topics.events import Citation
 
 NO_PASSAGES: Final = "No passages found."
+OVER_BUDGET: Final = "Not searched: the budget is used up."
 DEFAULT_LIMIT: Final = 5
 _MARKER: Final = re.compile(r"\[(\d{1,6})\]")
 

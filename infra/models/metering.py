@@ -36,12 +36,16 @@ class Usage:
 
 
 class Budget(BaseModel):
-    """What a tenant may use in a (UTC) day; None: as much as it likes. Its shape is that of the setting; so is a price's."""
+    """What a tenant may use in a (UTC) day; None: as much as it likes. Its shape is that of the setting; so is a price's.
+
+    A run is a query that begins: it counts at its first call of a model, and never again.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tokens: int | None = Field(default=None, ge=0)
     usd_cents: int | None = Field(default=None, ge=0)
+    runs: int | None = Field(default=None, ge=0)
 
 
 class Price(BaseModel):

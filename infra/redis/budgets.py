@@ -1,7 +1,8 @@
-"""What each tenant may use of the models in a day: tokens and money, for all processes together.
+"""What each tenant may use of the models in a day: tokens, money and runs, for all processes together.
 
 Before a call its estimate is taken off, afterwards what it used: many calls at once cannot all pass on what only one may spend.
-What nobody counted stays estimated. A day is a UTC day.
+What nobody counted stays estimated. A run is taken off by a query's first call, and known by the query's id from then on, so that
+one that is tried again, or goes on another day, is no second run. A day is a UTC day.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,24 +12,32 @@ from typing import Any, Final, Protocol, cast
 
 from redis.asyncio import Redis
 
-from infra.models.metering import Budget, Call, Price, Usage
+from infra.models.metering import OURS, Budget, Call, Price, Usage
 from infra.redis.client import Script, outages
-from infra.redis.keys import Keys
+from infra.redis.keys import APPROVAL_TTL, Keys, milliseconds
 from topics.errors import BudgetExceededError
 
 ANY: Final = "*"
 KEPT_MS: Final = 40 * 86_400_000  # longer than a month, so that it can be accounted for
+RUN_KEPT_MS: Final = milliseconds(APPROVAL_TTL)  # for so long a query can wait for people, and go on
 MICROCENTS: Final = 1_000_000
 
-# KEYS: what the tenant has spent. ARGV: tokens, microcents, most tokens, most microcents (-1: no bound), kept ms.
+# KEYS: what the tenant has spent; where runs are bounded, whether the call's query counts as one already.
+# ARGV: tokens, microcents, most tokens, most microcents, most runs (-1: no bound), kept ms, a run's kept ms.
 SPEND: Final = """
-local spent = redis.call('HMGET', KEYS[1], 'tokens', 'microcents')
-local tokens, microcents = tonumber(spent[1]) or 0, tonumber(spent[2]) or 0
+local spent = redis.call('HMGET', KEYS[1], 'tokens', 'microcents', 'runs')
+local tokens, microcents, runs = tonumber(spent[1]) or 0, tonumber(spent[2]) or 0, tonumber(spent[3]) or 0
+local begins = KEYS[2] and redis.call('EXISTS', KEYS[2]) == 0
+if begins and runs + 1 > tonumber(ARGV[5]) then return 'runs' end
 if tonumber(ARGV[3]) >= 0 and tokens + ARGV[1] > tonumber(ARGV[3]) then return 'tokens' end
 if tonumber(ARGV[4]) >= 0 and microcents + ARGV[2] > tonumber(ARGV[4]) then return 'usd_cents' end
 redis.call('HINCRBY', KEYS[1], 'tokens', ARGV[1])
 redis.call('HINCRBY', KEYS[1], 'microcents', ARGV[2])
-redis.call('PEXPIRE', KEYS[1], ARGV[5])
+if begins then
+  redis.call('HINCRBY', KEYS[1], 'runs', 1)
+  redis.call('SET', KEYS[2], '', 'PX', ARGV[7])
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[6])
 return ''
 """
 # KEYS: what the tenant has spent. ARGV: tokens and microcents more than were taken off, kept ms. A call that ends on another
@@ -43,10 +52,11 @@ redis.call('PEXPIRE', KEYS[1], ARGV[3])
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a tenant has used on a day, calls that still run by their estimates."""
+    """What a tenant has used on a day, calls that still run by their estimates. Runs are counted where they are bounded."""
 
     tokens: int
     usd_cents: float
+    runs: int = 0
 
 
 class Clock(Protocol):
@@ -64,7 +74,8 @@ class RedisBudgets:
     Every call raises OutageError when Redis does not answer: without it nobody knows what is left, so nothing may be spent.
 
     Args:
-        budgets: Tenant -> budget; `*` stands for all others, each with its own. Who has none of both may spend anything.
+        budgets: Tenant -> budget; `*` stands for all others, each with its own. Who has none of both may spend anything, and so
+            may `OURS`.
         prices: Model -> price. A model without one is denied to who has a budget of money.
     """
 
@@ -85,7 +96,8 @@ class RedisBudgets:
         """Take a call's estimate off the tenant's budget.
 
         Raises:
-            BudgetExceededError: It is more than what is left of the day, or nobody knows the model's price. Nothing was taken off.
+            BudgetExceededError: It is more than what is left of the day, or one run too many, or nobody knows the model's price.
+                Nothing was taken off.
         """
         budget = self._budget(call.tenant)
         if budget is None:
@@ -94,9 +106,12 @@ class RedisBudgets:
         price = self.prices.get(call.model)
         if cents is not None and price is None:
             raise BudgetExceededError(f"the model {call.model} has no price, and the tenant a budget of money")
-        most = [-1 if bound is None else bound for bound in (budget.tokens, None if cents is None else cents * MICROCENTS)]
+        bounds = (budget.tokens, None if cents is None else cents * MICROCENTS, budget.runs)
+        most = [-1 if bound is None else bound for bound in bounds]
         cost = price.most_microcents(call.tokens) if price else 0
-        over = cast("bytes", await self._spend([self._key(call.tenant)], [call.tokens, cost, *most, KEPT_MS]))
+        run = [self.keys.run(call.tenant, call.run)] if call.run and budget.runs is not None else []
+        numbers = [call.tokens, cost, *most, KEPT_MS, RUN_KEPT_MS]
+        over = cast("bytes", await self._spend([self._key(call.tenant), *run], numbers))
         if over:
             raise BudgetExceededError(f"the tenant's budget of {over.decode()} is used up until the day ends (UTC)")
 
@@ -106,7 +121,7 @@ class RedisBudgets:
             await self._put(call, usage.input_tokens + usage.output_tokens, lambda price: price.microcents(usage))
 
     async def give_back(self, call: Call) -> None:
-        """Undo `admit` for a call that was not made."""
+        """Undo `admit` for a call that was not made. A run that has begun stays one: it comes again under its id."""
         await self._put(call, 0, lambda _: 0)
 
     async def _put(self, call: Call, tokens: int, cost: Callable[[Price], int]) -> None:
@@ -119,12 +134,12 @@ class RedisBudgets:
     async def spent(self, tenant: str) -> Spent:
         """What a tenant has used today."""
         with outages():
-            found = await cast("Any", self.client).hmget(self._key(tenant), "tokens", "microcents")
-        tokens, microcents = (int(value or 0) for value in found)
-        return Spent(tokens, microcents / MICROCENTS)
+            found = await cast("Any", self.client).hmget(self._key(tenant), "tokens", "microcents", "runs")
+        tokens, microcents, runs = (int(value or 0) for value in found)
+        return Spent(tokens, microcents / MICROCENTS, runs)
 
     def _budget(self, tenant: str) -> Budget | None:
-        return self.budgets.get(tenant) or self.budgets.get(ANY)
+        return None if tenant == OURS else self.budgets.get(tenant) or self.budgets.get(ANY)
 
     def _key(self, tenant: str) -> str:
         return self.keys.spent(tenant, self._day())

@@ -29,6 +29,7 @@ async def test_a_vector_knows_where_its_passage_stands() -> None:
     embedder = WordEmbedder()
     await index_article(article(), tenant="acme", embedder=embedder, index=MemoryIndex())
     assert embedder.texts[1].startswith("Refunds > Cards\nCards are refunded at once.")
+    assert embedder.tenants == ["acme"], "counted to its tenant"
 
 
 async def test_running_again_changes_nothing() -> None:

@@ -1,11 +1,16 @@
 """How queries end: answered, not answerable, failed; with memory, citations and usage."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
+from langchain_core.callbacks import AsyncCallbackHandler
 from langgraph._internal import _constants as langgraph_constants
 
 from flows import prompts
 from flows.agent.search import NO_PASSAGES
 from flows.agent.threads import AgentLimits, ThreadRef
+from flows.ports import Passage
 from tests.fakes.agents import World, adds_up, one, only
 from tests.fakes.chat_model import Script, Turn, call, say
 from tests.fakes.retriever import FakeRetriever, passage
@@ -171,6 +176,37 @@ async def test_a_query_over_the_tenants_budget_is_told_so_and_the_thread_goes_on
     world = _world(Turn(error=BudgetExceededError("used up")), say("Fine."))
     assert one(events.AnswerFailed, await world.ask(query_id="q1")).code == "budget_exceeded"
     assert one(events.AnswerCompleted, await world.ask(query_id="q2")).text == "Fine."
+
+
+async def test_a_search_over_the_tenants_budget_ends_its_query_as_a_call_of_the_model_would():
+    """A rejected search must not leave an open step, which every later question would run into."""
+    world = _world(call(_search("returns")), say("Fine."))
+    world.retriever = Denied()
+    assert one(events.AnswerFailed, await world.ask(query_id="q1")).code == "budget_exceeded"
+    world.retriever = FakeRetriever()
+    assert one(events.AnswerCompleted, await world.ask(query_id="q2")).text == "Fine."
+
+
+class Denied(FakeRetriever):
+    async def search(self, *, tenant: str, **_: Any) -> Sequence[Passage]:
+        raise BudgetExceededError(tenant)
+
+
+async def test_every_call_of_a_query_says_which_query_it_is_for():
+    """So a budget of runs counts it once: from its beginning, through a wait for people, to its end."""
+    told: list[tuple[str, str]] = []
+
+    class Listener(AsyncCallbackHandler):
+        async def on_chat_model_start(self, *_: Any, metadata: dict[str, Any] | None = None, **__: Any) -> None:
+            assert metadata is not None
+            told.append((metadata["tenant"], metadata["query"]))
+
+    turns = [call(("c1", "wire_money", {"cents": 500})), say("Sent."), say("Hello.")]
+    world = _world(*turns)
+    world.callbacks = (Listener(),)
+    await world.resume(one(events.ApprovalRequested, await world.ask(query_id="q1")))
+    await world.ask(query_id="q2")
+    assert told == [("acme", "q1"), ("acme", "q1"), ("acme", "q2")]
 
 
 async def test_a_context_that_stays_too_long_fails_the_query():

@@ -1,5 +1,6 @@
 """What a tenant may spend in a day: never more, whoever asks at once; and what nobody counted is paid for."""
 
+from contextlib import suppress
 from datetime import timedelta
 
 import anyio
@@ -7,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from infra.local.ports import free_port
-from infra.models.metering import Budget, BudgetThenLimit, Call, Price, Unmetered, Usage
+from infra.models.metering import OURS, Budget, BudgetThenLimit, Call, Price, Unmetered, Usage
 from infra.redis.budgets import RedisBudgets, Spent
 from infra.redis.client import connect
 from infra.redis.keys import Keys
@@ -24,12 +25,12 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def budgets(redis_client: Redis, redis_keys: Keys, clock: FakeClock) -> RedisBudgets:
-    bounds = {"acme": Budget(tokens=1_000), "rich": Budget(usd_cents=10)}
+    bounds = {"acme": Budget(tokens=1_000), "rich": Budget(usd_cents=10), "few": Budget(runs=2)}
     return RedisBudgets(redis_client, bounds, PRICES, clock, redis_keys)
 
 
-def call(tenant: str = "acme", tokens: int = 100, model: str = "m") -> Call:
-    return Call("p", model, tenant, tokens)
+def call(tenant: str = "acme", tokens: int = 100, model: str = "m", run: str = "") -> Call:
+    return Call("p", model, tenant, tokens, run)
 
 
 async def test_many_calls_at_once_are_let_no_further_than_the_budget(budgets: RedisBudgets) -> None:
@@ -80,6 +81,63 @@ async def test_a_new_day_begins_with_nothing_spent_and_nothing_to_spare(budgets:
     assert await budgets.spent("acme") == Spent(0, 0)
 
 
+async def test_a_query_is_one_run_however_often_it_calls_is_tried_again_or_goes_on_another_day(
+    budgets: RedisBudgets, clock: FakeClock
+) -> None:
+    async def admit(*runs: str) -> None:
+        for run in runs:
+            await budgets.admit(call("few", run=run))
+
+    await admit("q1", "q1", "q1", "q2", "q1")
+    with pytest.raises(BudgetExceededError, match="budget of runs"):
+        await admit("q3")
+    await admit("q2", "")  # a ticket is no run
+    assert await budgets.spent("few") == Spent(700, pytest.approx(280), runs=2)
+    clock.advance(timedelta(days=1).total_seconds())
+    await admit("q1", "q3", "q4", "q2")
+    with pytest.raises(BudgetExceededError):
+        await admit("q5")
+
+
+async def test_many_queries_at_once_begin_no_more_runs_than_the_budget_has(budgets: RedisBudgets) -> None:
+    begun: list[str] = []
+
+    async def begin(run: str) -> None:
+        with suppress(BudgetExceededError):
+            await budgets.admit(call("few", run=run))
+            begun.append(run)
+
+    async with anyio.create_task_group() as group:
+        for number in range(20):
+            group.start_soon(begin, f"q{number}")
+    assert len(begun) == 2
+
+
+async def test_a_run_that_the_limit_sends_away_comes_again_as_the_same_run(budgets: RedisBudgets) -> None:
+    for _ in range(3):
+        with pytest.raises(RateLimitedError):
+            await BudgetThenLimit(budgets, Limited()).admit(call("few", run="q1"))
+    assert await budgets.spent("few") == Spent(0, 0, runs=1)
+
+
+async def test_what_is_denied_takes_nothing_off(redis_client: Redis, redis_keys: Keys, clock: FakeClock) -> None:
+    budgets = RedisBudgets(redis_client, {"*": Budget(tokens=100, runs=1)}, {}, clock, redis_keys)
+    with pytest.raises(BudgetExceededError, match="budget of tokens"):
+        await budgets.admit(call(tokens=101, run="q1"))
+    assert await budgets.spent("acme") == Spent(0, 0, runs=0)
+    await budgets.admit(call(tokens=50, run="q2"))
+    with pytest.raises(BudgetExceededError, match="budget of runs"):
+        await budgets.admit(call(tokens=1, run="q1"))
+    assert await budgets.spent("acme") == Spent(50, 0, runs=1)
+
+
+async def test_a_call_of_ours_is_in_no_budget(redis_client: Redis, redis_keys: Keys, clock: FakeClock) -> None:
+    budgets = RedisBudgets(redis_client, {"*": Budget(tokens=0, usd_cents=0, runs=0)}, {}, clock, redis_keys)
+    await budgets.admit(call(OURS))
+    await budgets.settle(call(OURS), Usage(30, 10))
+    assert await budgets.spent(OURS) == Spent(0, 0)
+
+
 async def test_who_has_no_budget_may_spend_anything(budgets: RedisBudgets) -> None:
     await budgets.admit(call("another", 10**9))
 
@@ -96,8 +154,9 @@ async def test_each_tenant_has_the_budget_for_all_others_for_itself(
 
 async def test_without_redis_nothing_may_be_spent(clock: FakeClock) -> None:
     client = connect(f"redis://127.0.0.1:{free_port()}/0", timeout_s=0.5)
-    with pytest.raises(OutageError):
-        await RedisBudgets(client, {"*": Budget(tokens=100)}, {}, clock).admit(call())
+    for budget in (Budget(tokens=100), Budget(runs=100)):
+        with pytest.raises(OutageError):
+            await RedisBudgets(client, {"*": budget}, {}, clock).admit(call(run="q1"))
     await client.aclose()
 
 
