@@ -50,8 +50,8 @@ def topology(parts: Parts) -> dict[str, tuple[Route, ...]]:
     traced = RunnableConfig(callbacks=callbacks_of(parts.tracing))
     tickets = partial(handle_tickets, triage=parts.triage, examples=parts.examples, config=traced)
     articles = partial(handle_article, embedder=parts.embedder, index=parts.index)
-    queries = with_traces(partial(handle_query, conversation=parts.conversation, call_offs=parts.call_offs), book=parts.feedback)
-    heard = partial(hear_query, call_offs=parts.call_offs)
+    queries = with_traces(partial(handle_query, conversation=parts.conversation), book=parts.feedback)
+    heard = partial(hear_query, call_offs=parts.call_offs.here)
     asking = {"registry": parts.approvals, "conversation": parts.conversation, "clock": SystemClock()}
     decisions = partial(handle_decision, agent=parts.agent, verifier=parts.verifier, **asking)
     moments = partial(handle_due, **asking)
@@ -95,6 +95,8 @@ async def run_workers(settings: Settings, names: Sequence[str]) -> None:
                         doors=parts.doors,
                     )
                 )
+            if set(names) & {"query", "approvals"}:
+                tasks.start_soon(parts.call_offs.keep_hearing)
             if "approvals" in names:
                 tasks.start_soon(_scheduler(parts).run)
             async with anyio.create_task_group() as running:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from flows.agent.decided import NEW_MESSAGE, POLICY_CHANGED, SUPERSEDED
 from flows.agent.threads import Agent, GraphVersionError, ThreadRef
+from topics.errors import LeaseBusyError, RejectedError
 from topics.events import (
     AnswerFailed,
     AnswerHeld,
@@ -22,6 +23,7 @@ from topics.events import (
     QueryAsked,
     Verdict,
 )
+from workers.call_offs import SharedCallOffs
 from workers.ports import ApprovalRegistry, HeldQueries, HeldQuery, Lease, Leases
 
 CALLED_OFF = "The asker called it off."
@@ -52,6 +54,7 @@ class Conversation:
     leases: Leases
     approvals: ApprovalRegistry
     held: HeldQueries
+    call_offs: SharedCallOffs
 
     async def ask(self, thread: ThreadRef, *, query_id: str, query: QueryAsked) -> AsyncGenerator[Payload]:
         """Answer a question, or hold it while the thread waits for people or has older questions to run."""
@@ -81,6 +84,7 @@ class Conversation:
     async def resume(self, thread: ThreadRef, *, approval_id: str, verdict: Verdict) -> AsyncGenerator[Payload]:
         """Apply a verdict that won, then run the questions that waited for it."""
         async with self.leases.hold(thread.checkpoint_id) as lease:
+            await self.call_offs.hear([thread])
             async with aclosing(self._resume(thread, lease, approval_id, verdict)) as payloads:
                 async for payload in payloads:
                     yield payload
@@ -89,21 +93,25 @@ class Conversation:
                     yield payload
 
     async def cancel(self, thread: ThreadRef, *, query_id: str | None, reason: str = CALLED_OFF) -> AsyncGenerator[Payload]:
-        """Drop a question that has not begun, or call off one that waits for people. One that is answered stays as it is.
+        """Drop a question that has not begun, or call off one that runs or waits for people. One that is answered stays as it is.
 
         None means every question of the thread that is not answered.
+
+        Raises:
+            LeaseBusyError: Somebody works on the thread, and was told.
+            GraphVersionError: Another build paused it. Nothing was changed.
         """
-        async with self.leases.hold(thread.checkpoint_id) as lease:
-            begun = (await self.agent.status(thread)).query_id
-            for question in await self.held.all(thread.checkpoint_id):
-                if query_id in {None, question.query_id} and question.query_id != begun:
-                    await self.held.call_off(thread.checkpoint_id, question.query_id)
-            async with aclosing(self._call_off(thread, lease, query_id or begun, reason=reason)) as payloads:
+        try:
+            async with aclosing(self._cancel(thread, query_id, reason)) as payloads:
                 async for payload in payloads:
                     yield payload
-            async with aclosing(self._run_held(thread, lease)) as payloads:
-                async for payload in payloads:
-                    yield payload
+        except LeaseBusyError:
+            await self.call_offs.tell(thread, await self._meant(thread, query_id))
+            raise
+        except RejectedError:
+            self.call_offs.here.forget(thread, query_id)
+            raise
+        self.call_offs.here.forget(thread, query_id)
 
     async def ask_again(self, thread: ThreadRef) -> AsyncGenerator[Payload]:
         """Put what waits under an older policy to the one of now: withdrawn, and asked again, run or denied as that says.
@@ -134,6 +142,29 @@ class Conversation:
             async with aclosing(self._run_held(thread, lease)) as payloads:
                 async for payload in payloads:
                     yield payload
+
+    async def _cancel(self, thread: ThreadRef, query_id: str | None, reason: str) -> AsyncGenerator[Payload]:
+        async with self.leases.hold(thread.checkpoint_id) as lease:
+            begun = (await self.agent.status(thread)).query_id
+            for question in await self.held.all(thread.checkpoint_id):
+                if query_id in {None, question.query_id} and question.query_id != begun:
+                    await self.held.call_off(thread.checkpoint_id, question.query_id)
+            if begun is not None and query_id in {None, begun}:
+                self.call_offs.here.call_off(thread, begun)  # what goes on first, to be told as it is, begins nothing more
+            async with aclosing(self._call_off(thread, lease, query_id or begun, reason=reason)) as payloads:
+                async for payload in payloads:
+                    yield payload
+            async with aclosing(self._run_held(thread, lease)) as payloads:
+                async for payload in payloads:
+                    yield payload
+
+    async def _meant(self, thread: ThreadRef, query_id: str | None) -> set[str]:
+        """The questions that a cancellation is about, as far as the thread knows them: one that comes later is not meant."""
+        begun = (await self.agent.status(thread)).query_id
+        known = await self._held_ids(thread)
+        if begun is not None:
+            known.add(begun)
+        return known if query_id is None else known & {query_id}
 
     async def _has_older(self, thread: ThreadRef, query_id: str) -> bool:
         """Whether others wait already. The question that the thread is busy with waits for none of them: it goes on."""
@@ -230,6 +261,7 @@ class Conversation:
                 yield AnswerFailed(thread_id=thread.thread_id, query_id=question.query_id, attempt=attempt, code="cancelled")
                 await self.held.drop(thread.checkpoint_id, question.query_id)
         while (question := await self.held.first(thread.checkpoint_id)) and await self._is_free(thread):
+            await self.call_offs.hear([thread])
             async with aclosing(self._ask(thread, lease, question)) as payloads:
                 async for payload in payloads:
                     yield payload

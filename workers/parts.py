@@ -25,6 +25,7 @@ from infra.models.door import Door
 from infra.models.guarded import GuardedEmbedder
 from infra.redaction import Redactor, load_redactor
 from infra.redis.approvals import RedisApprovalRegistry
+from infra.redis.call_offs import RedisCallOffNotes
 from infra.redis.chain import RedisAuditChain
 from infra.redis.checkpointer import HardenedRedisSaver
 from infra.redis.client import check_server, connect
@@ -39,6 +40,7 @@ from infra.settings import Settings
 from infra.tracing.approvals import TracedApprovals
 from infra.tracing.provider import Tracing, callbacks_of, open_tracing
 from workers.audit import audit_chain
+from workers.call_offs import SharedCallOffs
 from workers.conversation import Conversation
 from workers.ingestion import tell_loss
 from workers.metering import build_budgets, build_meter
@@ -59,7 +61,7 @@ class Parts:
     verifier: JwsVerifier
     chain: RedisAuditChain
     conversation: Conversation
-    call_offs: CallOffs
+    call_offs: SharedCallOffs
     feedback: RedisFeedback
     triage: Any
     examples: RedisExamples
@@ -102,7 +104,7 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
         models = build_models(settings, stack=stack, meter=build_meter(settings, redis=redis, keys=keys, budgets=budgets))
         http = await stack.enter_async_context(open_client())
         ledger = RedisEffectLedger(redis, keys=keys)
-        call_offs = CallOffs()
+        call_offs = SharedCallOffs(CallOffs(), RedisCallOffNotes(redis, keys=keys))
         agent = Agent(
             model=models.chat,
             checkpointer=HardenedRedisSaver(redis, keys=keys),
@@ -118,7 +120,7 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
             clock=clock,
             policy=loaded.policy,
             limits=AgentLimits(delta_interval_s=settings.delta_interval_s),
-            call_offs=call_offs,
+            call_offs=call_offs.here,
             link_hosts_for=settings.link_hosts_of,
             callbacks=callbacks_of(tracing),
         )
@@ -140,6 +142,7 @@ async def build_parts(settings: Settings) -> AsyncGenerator[Parts]:
                 RedisLeases(redis, lease_ms=int(settings.lease_s * 1000), keys=keys),
                 approvals,
                 RedisHeldQueries(redis, keys=keys),
+                call_offs,
             ),
             call_offs=call_offs,
             feedback=RedisFeedback(redis, keys=keys),

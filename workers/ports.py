@@ -1,6 +1,6 @@
 """What handlers need from outside, beyond what flows need."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -167,6 +167,18 @@ class HeldQueries(Protocol):
 
     async def drop(self, thread: str, query_id: str) -> bool:
         """Take one out, after it ran or was cancelled. False when it was not there."""
+        ...
+
+
+class CallOffNotes(Protocol):
+    """Questions that are called off, for whichever process runs them. They are forgotten by themselves."""
+
+    async def note(self, thread: str, query_ids: Collection[str]) -> None:
+        """Keep some."""
+        ...
+
+    async def noted(self, threads: Sequence[str]) -> Sequence[Collection[str]]:
+        """What is kept of each thread, in their order."""
         ...
 
 

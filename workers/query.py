@@ -16,7 +16,7 @@ def hear_query(event: Event[Payload], *, call_offs: CallOffs) -> None:
         call_offs.call_off(ThreadRef(event.tenant, event.payload.thread_id), event.payload.query_id)
 
 
-async def handle_query(event: Event[Payload], *, conversation: Conversation, call_offs: CallOffs) -> AsyncGenerator[Payload]:
+async def handle_query(event: Event[Payload], *, conversation: Conversation) -> AsyncGenerator[Payload]:
     """Run, continue or hold the agent for one question; or call off what is no longer wanted."""
     match event.payload:
         case QueryAsked() as query:
@@ -28,5 +28,3 @@ async def handle_query(event: Event[Payload], *, conversation: Conversation, cal
     async with aclosing(payloads):
         async for payload in payloads:
             yield payload
-    if isinstance(event.payload, QueryCancelled):
-        call_offs.forget(ThreadRef(event.tenant, event.payload.thread_id), event.payload.query_id)

@@ -1,7 +1,7 @@
 """Queries whose askers no longer want an answer, as far as this process has heard.
 
 It is a hint, and may be missed: the record that says so is handled in its turn, behind the query's own. A query that is called off
-ends where nothing can be half done: in a model call, or between two steps. A tool that runs is left to finish.
+ends where nothing can be half done: in a model call, or between two steps. A tool that runs is left to finish, and none begins.
 """
 
 from collections.abc import Generator
@@ -14,7 +14,7 @@ from flows.agent.state import ThreadRef
 
 MAX_REMEMBERED: Final = 10_000
 
-_Query = tuple[str, str]
+_Query = tuple[ThreadRef, str]
 
 
 class CallOffs:
@@ -27,8 +27,7 @@ class CallOffs:
 
     def call_off(self, thread: ThreadRef, query_id: str | None) -> None:
         """End a query at its next safe place; one that has not begun ends when it does. None: what runs on the thread now."""
-        name = thread.checkpoint_id
-        queries = [(name, query_id)] if query_id else [query for query in self._running if query[0] == name]
+        queries = [(thread, query_id)] if query_id else [query for query in self._running if query[0] == thread]
         for query in queries:
             self._off[query] = None
             if (scope := self._calls.get(query)) is not None:
@@ -38,19 +37,22 @@ class CallOffs:
 
     def forget(self, thread: ThreadRef, query_id: str | None) -> None:
         """The record that called it off was handled. None: everything of the thread."""
-        name = thread.checkpoint_id
-        queries = [(name, query_id)] if query_id else [query for query in self._off if query[0] == name]
+        queries = [(thread, query_id)] if query_id else [query for query in self._off if query[0] == thread]
         for query in queries:
             self._off.pop(query, None)
 
     def is_off(self, thread: ThreadRef, query_id: str) -> bool:
         """Whether a query is no longer wanted."""
-        return (thread.checkpoint_id, query_id) in self._off
+        return (thread, query_id) in self._off
+
+    def running_threads(self) -> frozenset[ThreadRef]:
+        """The threads that this process runs queries of."""
+        return frozenset(thread for thread, _ in self._running)
 
     @contextmanager
     def running(self, thread: ThreadRef, query_id: str) -> Generator[None]:
         """Count a query as running for as long as the block does."""
-        query = (thread.checkpoint_id, query_id)
+        query = (thread, query_id)
         self._running[query] = self._running.get(query, 0) + 1
         try:
             yield
@@ -62,7 +64,7 @@ class CallOffs:
     @contextmanager
     def model_call(self, thread: ThreadRef, query_id: str) -> Generator[anyio.CancelScope]:
         """A scope around a model call, which ends with the query. `cancelled_caught` says that it did."""
-        query = (thread.checkpoint_id, query_id)
+        query = (thread, query_id)
         with anyio.CancelScope() as scope:
             self._calls[query] = scope
             try:

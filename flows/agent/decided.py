@@ -11,8 +11,10 @@ NEW_MESSAGE: Final = "new_message"
 SUPERSEDED: Final = "superseded"
 POLICY_CHANGED: Final = "policy_changed"
 
+CALLED_OFF: Final = "Not run: the request was called off."
+
 _TEXTS: Final = {
-    CANCEL: "Not run: the request was called off.",
+    CANCEL: CALLED_OFF,
     EXPIRED: "Not run: nobody decided in time.",
     REVISED: "Not run: the customer wrote again before anybody decided. Read the new message; repeat only what is still wanted.",
 }

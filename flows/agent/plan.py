@@ -107,6 +107,8 @@ class Planner:
         if (off := decided.called_off(self.state)) is not None:
             # One call-off is for the whole query: what was approved before it does not run either.
             plan.answer(call, decided.called_off_text(off), approval_id=_real(found))
+        elif self.parts.call_offs.is_off(self.thread, self.state["query_id"]):
+            plan.answer(call, decided.CALLED_OFF, approval_id=_real(found))
         elif found is not None:
             self._rule_by(plan, judged, *found)
         elif isinstance(judged.judgement, Ask):

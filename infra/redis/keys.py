@@ -18,6 +18,8 @@ FENCE_TTL: Final = timedelta(days=90)
 APPROVAL_TTL: Final = timedelta(days=90)
 # As long as people may still ask about an answer; a trace outlives the feedback topic by far.
 FEEDBACK_TTL: Final = timedelta(days=90)
+# A record that waits for longer says it again with each try.
+CALL_OFF_TTL: Final = timedelta(minutes=10)
 PROBE_TTL: Final = timedelta(minutes=1)
 
 _SAFE: Final = re.compile("[A-Za-z0-9_.~-]*")
@@ -132,6 +134,10 @@ class Keys:
     def held_queries(self, thread: str) -> str:
         """The questions that wait, by id."""
         return self._thread(thread, "held:queries")
+
+    def called_off(self, thread: str) -> str:
+        """Ids of the thread's questions that are called off, for whoever runs them."""
+        return self._thread(thread, "called-off")
 
     def feedback(self, thread: str) -> str:
         """What people said of the thread's answers, by time."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.fakes.agents import World
 from tests.fakes.approvals import MemoryApprovalRegistry
+from tests.fakes.call_offs import MemoryCallOffNotes
 from tests.fakes.clock import FakeClock
 from tests.fakes.held import MemoryHeldQueries
 from tests.fakes.leases import MemoryLeases
@@ -15,6 +16,7 @@ from topics.envelope import Event
 from topics.events import ApprovalDecided, ApprovalDue, ApprovalRequested, Payload, QueryAsked, QueryCancelled
 from topics.records import RawRecord
 from workers.approvals import handle_decision, handle_due
+from workers.call_offs import SharedCallOffs
 from workers.conversation import Conversation
 from workers.query import handle_query
 
@@ -54,13 +56,15 @@ class Desk:
     registry: Any = field(default_factory=MemoryApprovalRegistry)
     held: Any = field(default_factory=MemoryHeldQueries)
     leases: Any = field(default_factory=MemoryLeases)
+    notes: Any = field(default_factory=MemoryCallOffNotes)
     verifier: Any = field(default_factory=TrustingVerifier)
     clock: FakeClock = field(default_factory=FakeClock)
     told: list[Payload] = field(default_factory=list)
 
     def payloads(self, one: Event[Any]) -> AsyncGenerator[Payload]:
         agent = self.world.agent()
-        conversation = Conversation(agent, self.leases, self.registry, self.held)
+        call_offs = SharedCallOffs(self.world.call_offs, self.notes)
+        conversation = Conversation(agent, self.leases, self.registry, self.held, call_offs)
         if isinstance(one.payload, ApprovalDecided):
             return handle_decision(
                 one,
@@ -72,7 +76,7 @@ class Desk:
             )
         if isinstance(one.payload, ApprovalDue):
             return handle_due(one, registry=self.registry, conversation=conversation, clock=self.clock)
-        return handle_query(one, conversation=conversation, call_offs=self.world.call_offs)
+        return handle_query(one, conversation=conversation)
 
     async def handle(self, one: Event[Any]) -> list[Payload]:
         """Deliver an event and let the broker take everything."""

@@ -178,21 +178,22 @@ async def test_the_registry_is_told_before_a_withdrawal_is_published():
             assert found.status == "withdrawn"
 
 
-async def test_a_decision_that_won_before_the_call_off_is_applied():
-    """P3: its sender was told, or will be told, that it was accepted."""
+async def test_a_decision_that_won_before_the_call_off_is_told_as_not_run():
+    """P3: its sender was told, or will be told, that it was accepted; what is no longer wanted does not begin."""
     desk = Desk()
-    request = await waiting(desk, say("refunded"))
+    request = await waiting(desk)
     decision = decided(request)
     async with desk.leases.hold(THREAD.checkpoint_id):
         with pytest.raises(LeaseBusyError):
             await desk.handle(decision)
     told = await desk.handle(called_off("q1"))
-    assert one(ApprovalExecuted, told).status == "ok"
+    assert {payload.status for payload in only(ApprovalExecuted, told)} == {"not_run"}
     assert not only(ApprovalWithdrawn, told)
+    assert {(payload.code, payload.identity()) for payload in only(AnswerFailed, told)} == {("cancelled", "q1")}
     again = await desk.handle(decision)
     assert not only(ApprovalRefused, again)
-    assert answered(desk)[0] == ("q1", "refunded")
-    assert len(desk.world.effects()) == 1
+    assert one(ApprovalExecuted, again).status == "not_run"
+    assert not desk.world.effects()
 
 
 async def test_calling_off_with_one_decision_won_and_one_open_runs_neither():

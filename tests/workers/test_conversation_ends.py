@@ -6,14 +6,18 @@ from typing import Any, cast
 
 import pytest
 
+from flows.agent.call_offs import CallOffs
 from flows.agent.threads import Agent, ThreadRef
 from tests.fakes.approvals import MemoryApprovalRegistry
+from tests.fakes.call_offs import MemoryCallOffNotes
 from tests.fakes.held import MemoryHeldQueries
 from tests.fakes.leases import MemoryLeases
 from topics.events import AnswerDelta, Payload, QueryAsked
+from workers.call_offs import SharedCallOffs
 from workers.conversation import Conversation
 
 THREAD = ThreadRef("acme", "t1")
+CALL_OFFS = SharedCallOffs(CallOffs(), MemoryCallOffNotes())
 
 
 class TalkingAgent:
@@ -33,7 +37,7 @@ class TalkingAgent:
 async def test_a_run_that_is_left_early_is_closed_before_its_lease_is_given_back():
     """P5: otherwise the renewal of the lease ends in another task, some time, and the thread stays locked."""
     agent, leases = TalkingAgent(), MemoryLeases()
-    conversation = Conversation(cast("Agent", agent), leases, MemoryApprovalRegistry(), MemoryHeldQueries())
+    conversation = Conversation(cast("Agent", agent), leases, MemoryApprovalRegistry(), MemoryHeldQueries(), CALL_OFFS)
     query = QueryAsked(thread_id="t1", text="hi")
     async with aclosing(conversation.ask(THREAD, query_id="q", query=query)) as payloads:
         async for _ in payloads:
@@ -45,7 +49,7 @@ async def test_a_run_that_is_left_early_is_closed_before_its_lease_is_given_back
 
 async def test_an_error_at_the_reader_leaves_no_lease_behind():
     agent, leases = TalkingAgent(), MemoryLeases()
-    conversation = Conversation(cast("Agent", agent), leases, MemoryApprovalRegistry(), MemoryHeldQueries())
+    conversation = Conversation(cast("Agent", agent), leases, MemoryApprovalRegistry(), MemoryHeldQueries(), CALL_OFFS)
 
     async def read() -> None:
         async with aclosing(conversation.ask(THREAD, query_id="q", query=QueryAsked(thread_id="t1", text="hi"))) as payloads:
