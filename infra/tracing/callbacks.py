@@ -18,7 +18,12 @@ from infra.tracing import names, scope
 from infra.tracing.scope import Scope
 
 MAX_OPEN: Final = 50_000  # runs that were begun and never ended; a run that is given up may never say so
-_SHARED: Final = {"tenant": names.TENANT, "thread": names.gen_ai.GEN_AI_CONVERSATION_ID, "ticket": names.TICKET}
+_SHARED: Final = {
+    "tenant": names.TENANT,
+    "thread": names.gen_ai.GEN_AI_CONVERSATION_ID,
+    "ticket": names.TICKET,
+    "prompt_version": names.PROMPT_VERSION,
+}
 _STEPS: Final = ("seq:step", "map:key", "langsmith:hidden", "graph:branch")
 
 

@@ -26,6 +26,7 @@ PROVIDER: Final = "openai"  # the protocol; `server.address` says whose it is
 
 TENANT: Final = "sluice.tenant"
 TICKET: Final = "sluice.ticket"
+PROMPT_VERSION: Final = "sluice.prompt_version"
 NODE: Final = "sluice.node"
 STEP: Final = "sluice.step"
 ATTEMPT: Final = "sluice.attempt"

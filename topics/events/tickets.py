@@ -47,7 +47,11 @@ class TicketErased(Payload):
 
 
 class TicketTriaged(Payload):
-    """What triage found. `prompt_version` tells one wording of the prompt, its labels included, from another."""
+    """What triage found.
+
+    `prompt_version` tells one wording of the prompt, its labels included, from another; where the prompt showed examples of the
+    tenant, a plus sign and the version of its examples follow.
+    """
 
     TYPE = "ticket.triaged"
 

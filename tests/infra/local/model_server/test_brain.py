@@ -145,6 +145,37 @@ async def test_a_ticket_without_a_known_intent_is_other_and_goes_to_a_person(bra
     assert json.loads(reply.text)["needs_person"] is True
 
 
+def framed(text: str) -> Message:
+    return user(f"<ticket>\n<title></title>\n<body>{text}</body>\n</ticket>")
+
+
+def answered(intent: str, *, priority: str = "low") -> Message:
+    return Message("assistant", json.dumps({"intent": intent, "priority": priority, "needs_person": True, "summary": "Shown."}))
+
+
+async def test_the_last_ticket_is_sorted_as_examples_of_its_kind_were_and_not_as_others(brain):
+    schema = _triage_schema(list(datasets.intents()))
+    lost, fees = framed("I lost my card yesterday"), framed("Why was I charged a fee for a transfer?")
+    asked = framed("My card is lost, what now?")
+    plain = json.loads((await brain.reply(request(asked, schema=schema))).text)
+    assert plain["intent"] == "lost_or_stolen_card"
+    shown = (fees, answered("topping_up_by_card"), lost, answered("card_arrival", priority="urgent"))
+    found = json.loads((await brain.reply(request(*shown, asked, schema=schema))).text)
+    assert (found["intent"], found["priority"], found["needs_person"]) == ("card_arrival", "urgent", True)
+    assert found["summary"] == plain["summary"]
+    unlike = json.loads((await brain.reply(request(*shown[:2], asked, schema=schema))).text)
+    assert unlike == plain
+
+
+async def test_a_repair_after_examples_is_of_the_last_ticket_whose_own_answer_is_no_example(brain):
+    schema = _triage_schema(list(datasets.intents()))
+    shown = (framed("Why was I charged a fee for a transfer?"), answered("topping_up_by_card"))
+    asked, bad = framed("How do I activate my new card?"), answered("lost_or_stolen_card")
+    complaint = user("That does not fit the schema: summary: too long. Answer again, with all fields.")
+    repaired = await brain.reply(request(*shown, asked, bad, complaint, schema=schema))
+    assert json.loads(repaired.text)["intent"] == "activate_my_card"
+
+
 async def test_a_repair_request_is_filled_from_the_ticket_not_from_the_complaint(brain):
     ticket, complaint = "How do I activate my new card?", "Your answer is not valid JSON for the schema."
     schema = _triage_schema(list(datasets.intents()))
