@@ -15,7 +15,8 @@ from topics.events import ArticlePublished, ArticleRetired
 async def index_article(article: ArticlePublished, *, tenant: str, embedder: Embedder, index: ArticleIndex) -> int:
     """Cut an article, embed its passages and swap them in at once. Running it again changes nothing.
 
-    A revision with the content that the index holds already is not embedded again.
+    A revision with the content that the index holds already, embedded by the same model, is not embedded again. Another content
+    is embedded whole: with one paragraph the passages after it change too.
 
     Returns:
         How many passages the article has now. One without any text is taken out: 0.
@@ -30,7 +31,7 @@ async def index_article(article: ArticlePublished, *, tenant: str, embedder: Emb
         return 0
     texts = [embedding_text(piece) for piece in pieces]
     passages = [_passage(article, piece, tenant=tenant) for piece in pieces]
-    content = _digest([article.title, *texts])
+    content = _digest([embedder.space, article.title, *texts])
     if await index.keep(tenant=tenant, article_id=article.article_id, passages=passages, content=content):
         return len(passages)
     vectors = await embedder.embed(texts, tenant=tenant)

@@ -111,6 +111,11 @@ class ExampleStore(Protocol):
 class Embedder(Protocol):
     """Text to unit vectors."""
 
+    @property
+    def space(self) -> str:
+        """What makes vectors comparable: the model's name and their length. Vectors of different spaces say nothing together."""
+        ...
+
     async def embed(self, texts: Sequence[str], *, tenant: str) -> Sequence[Sequence[float]]:
         """One vector a text, in their order; `tenant` is whom they are counted to.
 

@@ -144,6 +144,7 @@ class KeptVectors:
 
     def __init__(self, embedder: Embedder, path: Path) -> None:
         self._embedder = embedder
+        self.space = embedder.space
         self._path = path
         stored = path.read_bytes() if path.exists() else b""
         starts = range(0, len(stored) - self._WIDTH + 1, self._WIDTH)

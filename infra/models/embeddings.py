@@ -31,6 +31,7 @@ class ProviderEmbedder:
 
     def __init__(self, *, base_url: str, api_key: str, model: str, timeout_s: float, dimensions: int) -> None:
         self.model = model
+        self.space = f"{model}/{dimensions}"
         self._base_url = base_url
         self._dimensions = dimensions
         self._client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s, max_retries=0)

@@ -35,6 +35,11 @@ class GuardedEmbedder:
         trial = Trial(self._call(embedder, [TRIAL_TEXT], tenant=OURS), partial(_try, embedder))
         self.door = Door(EMBEDDINGS, embedder, trial, SystemClock(), meter or Unmetered(), Breaker(breaker or BreakerPolicy()))
 
+    @property
+    def space(self) -> str:
+        """What makes vectors comparable: the model and their length."""
+        return self.door.client.space
+
     async def embed(self, texts: Sequence[str], *, tenant: str) -> Sequence[Sequence[float]]:
         """Turn texts into vectors, keeping their order, by one metered request for each 64.
 

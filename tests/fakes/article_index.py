@@ -16,6 +16,7 @@ class WordEmbedder:
 
     def __init__(self, *, dimensions: int = 64) -> None:
         self.dimensions = dimensions
+        self.space = f"words/{dimensions}"
         self.error: Exception | None = None
         self.texts: list[str] = []
         self.tenants: list[str] = []

@@ -78,6 +78,14 @@ async def test_a_new_revision_of_the_same_content_is_not_embedded_again() -> Non
     assert {passage.title for passage, _ in index.articles["acme", "a1"]} == {"Returns"}
 
 
+async def test_the_same_content_for_another_model_is_embedded_again() -> None:
+    index, embedder = MemoryIndex(), WordEmbedder()
+    await index_article(article(), tenant="acme", embedder=embedder, index=index)
+    embedder.space = "other/64"
+    await index_article(article(), tenant="acme", embedder=embedder, index=index)
+    assert len(embedder.texts) == 4
+
+
 async def test_another_tenant_s_same_article_is_its_own() -> None:
     index, embedder = MemoryIndex(), WordEmbedder()
     for tenant in ("acme", "other"):

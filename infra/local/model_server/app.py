@@ -158,7 +158,7 @@ class ModelServer:
 
     async def _embed(self, fields: dict[str, Any], body: bytes, entry: Entry, send: http.Send) -> None:
         texts = _inputs(fields)
-        entry.model, entry.asked = str(fields.get("model", MODEL)), texts[0][:200]
+        entry.model, entry.asked, entry.inputs = str(fields.get("model", MODEL)), texts[0][:200], len(texts)
         faults = self.controls.take_faults([body.decode(errors="replace"), *texts], path="embeddings")
         if await self._failed(faults, entry, send):
             return
@@ -170,7 +170,7 @@ class ModelServer:
         ]
         tokens = max(1, sum(map(len, texts)) // 4)
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        entry.status = 200
+        entry.status, entry.input_tokens, entry.output_tokens = 200, tokens, 0
         await http.send_json(send, {"object": "list", "data": rows, "model": entry.model, "usage": usage})
 
 

@@ -14,7 +14,7 @@ GONE: Final = 499  # the client left before the answer was complete
 
 @dataclass(slots=True)
 class Entry:
-    """One request. `status` is 0 while it is open, and 499 when the client left."""
+    """One request. `status` is 0 while it is open, and 499 when the client left; `inputs` are texts to embed."""
 
     at: str
     started_s: float
@@ -22,6 +22,7 @@ class Entry:
     status: int = 0
     model: str = ""
     asked: str = ""
+    inputs: int = 0
     stream: bool = False
     finish_reason: str | None = None
     reply_id: str | None = None
