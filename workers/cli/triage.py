@@ -42,6 +42,7 @@ def add(
     """
 
     async def keep() -> None:
+        _check(tenant)
         read = _read(file, tenant)
         settings = load_settings()
         async with _redis(settings) as redis:
@@ -63,6 +64,7 @@ def list_(
     """List a tenant's examples, and the version that stands in `ticket.triaged` after a plus sign."""
 
     async def tell() -> None:
+        _check(tenant)
         settings = load_settings()
         async with _redis(settings) as redis:
             store = _store(redis, settings)
@@ -89,6 +91,7 @@ def remove(
     """Remove one example of a tenant, or all of them."""
 
     async def forget() -> None:
+        _check(tenant)
         if (example_id is None) != everything:
             raise ConfigError("name one example, or --all")
         settings = load_settings()
@@ -116,14 +119,17 @@ def _store(redis: Redis, settings: Settings) -> RedisExamples:
     return RedisExamples(redis, Keys(settings.redis_prefix), dimensions=settings.embedding_dimensions)
 
 
+def _check(tenant: str) -> None:
+    if not tenant.strip():
+        raise ConfigError("--tenant is empty")
+
+
 def _read(file: Path | None, tenant: str) -> list[Example]:
     """Read and check all lines.
 
     Raises:
         ConfigError, MalformedError: There is nothing, or something is wrong. Nothing was kept.
     """
-    if not tenant.strip():
-        raise ConfigError("--tenant is empty")
     try:
         lines = (file.read_bytes() if file else sys.stdin.buffer.read()).decode().split("\n")
         found = read_examples(lines, tenant=tenant)
