@@ -1,142 +1,160 @@
 """Tenant audit: four tenants whose articles are nearly the same, thousands of questions, and whose passages come back.
 
-Looked at: both branches, the fused list, and the text that the agent's search tool gives to the model. The controls take one
-branch's filter away: the retriever's last check must still hold, and without that check too there must be leaks, or this audit
-could not see any.
+Looked at here: both branches, the fused list, and the text that the agent's search tool gives to the model; in `published`, what
+workers make of it. The controls take each branch's filter away in turn: the retriever's last check must still hold, and without
+that check too there must be leaks, or this audit could not see any.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any, Final
 
-from bench.figures import judged
+from bench.figures import judged, published
 from bench.figures.bounds import hold
 from bench.figures.judged import Shelf
+from bench.figures.marks import TENANTS, edition, is_foreign, mark_of
+from bench.figures.unguarded import BOTH, Branch, UncheckedRetriever, UnfilteredIndex
 from bench.rig import print_table
 from flows.agent.search import render
-from flows.ports import Passage
-from flows.retrieval import BRANCH_LIMIT, HybridRetriever
-from infra.redis.search import Hit, RedisArticleIndex, tenant_tag
-from topics.events import ArticlePublished
+from flows.retrieval import BRANCH_LIMIT, Branches, HybridRetriever
 
-TENANTS: Final = ("acme", "ACME", "acme,globex", "globex")
 ARTICLES: Final = 12
 QUERIES: Final = 1_000
 QUERIES_FULL: Final = 5_000
 CONTROLS: Final = 100
+COLUMNS: Final = ("", "queries", "passages", "full text", "vectors", "fused", "tool")
 
 
-class UnfilteredBranch:
-    """An index whose search by meaning forgot its filter: it gives each tenant's nearest passages to everybody."""
-
-    def __init__(self, index: RedisArticleIndex) -> None:
-        self._index = index
-
-    async def lexical(self, tenant: str, words: str, limit: int) -> Sequence[Hit]:
-        """As it should be."""
-        return await self._index.lexical(tenant, words, limit)
-
-    async def nearest(self, tenant: str, vector: Sequence[float], limit: int) -> Sequence[Hit]:
-        """Without looking at who asks."""
-        del tenant
-        found = [hit for one in TENANTS for hit in await self._index.nearest(one, vector, limit)]
-        return sorted(found, key=lambda hit: -hit.score)[:limit]
-
-
-class UncheckedRetriever(HybridRetriever):
-    """The retriever without its last look at whose passages it gives."""
-
-    def _checked(self, tenant: str, passages: Sequence[Any]) -> list[Any]:
-        del tenant
-        return list(passages)
-
-
-@dataclass
+@dataclass(slots=True)
 class Leaks:
     """Passages of somebody else, by where they came back."""
 
+    queries: int = 0
+    passages: int = 0
     lexical: int = 0
     nearest: int = 0
     fused: int = 0
     tool: int = 0
-    passages: int = 0
+
+    @property
+    def shown(self) -> int:
+        """Behind the last check."""
+        return self.fused + self.tool
 
     @property
     def total(self) -> int:
         """Wherever."""
-        return self.lexical + self.nearest + self.fused + self.tool
+        return self.lexical + self.nearest + self.shown
+
+    def of(self, branch: Branch) -> int:
+        """In one branch."""
+        return self.lexical if branch == "lexical" else self.nearest
+
+
+Controls = Mapping[Branch, Leaks]
+
+
+class WatchedBranches:
+    """Branches as the retriever asks them; whose passages they give is counted."""
+
+    def __init__(self, branches: Branches, leaks: Leaks) -> None:
+        self._branches = branches
+        self._leaks = leaks
+
+    async def lexical(self, tenant: str, words: str, limit: int) -> Sequence[Any]:
+        """Passages that share words with a text."""
+        found = await self._branches.lexical(tenant, words, limit)
+        self._leaks.lexical += _foreign(tenant, found)
+        self._leaks.passages += len(found)
+        return found
+
+    async def nearest(self, tenant: str, vector: Sequence[float], limit: int) -> Sequence[Any]:
+        """Passages whose vectors point the same way."""
+        found = await self._branches.nearest(tenant, vector, limit)
+        self._leaks.nearest += _foreign(tenant, found)
+        self._leaks.passages += len(found)
+        return found
 
 
 async def run(*, full: bool) -> dict[str, Any]:
-    """Plant the articles, ask, and count."""
-    queries = QUERIES_FULL if full else QUERIES
+    """Audit the branches, then what is published. Prints two tables.
+
+    Raises:
+        FigureError: Something leaks, or a control sees nothing.
+    """
+    branches = await _run_branches(QUERIES_FULL if full else QUERIES)
+    answers = await published.run(full=full)
+    summed = {name: branches[f"{name}_branches"] + answers[f"{name}_published"] for name in ("leaks", "leaks_control")}
+    return {**branches, **answers, **summed}
+
+
+async def _run_branches(queries: int) -> dict[str, Any]:
     async with judged.shelf("tenants") as shelf:
         chosen = judged.load("wixqa", full=True)
         for tenant in TENANTS:
-            await judged.put(shelf, tenant, [_edition(article, tenant) for article in chosen.articles[:ARTICLES]])
-        texts = [question.text for question in chosen.questions]
-        audit = await _audit(shelf, shelf.index, HybridRetriever, islice(_asked(texts), queries))
-        broken = UnfilteredBranch(shelf.index)
-        checked = await _audit(shelf, broken, HybridRetriever, islice(_asked(texts), CONTROLS))
-        control = await _audit(shelf, broken, UncheckedRetriever, islice(_asked(texts), CONTROLS))
-    rows = [("audit", queries, audit), ("one filter away", CONTROLS, checked), ("and no last check", CONTROLS, control)]
+            await judged.put(shelf, tenant, [edition(article, tenant) for article in chosen.articles[:ARTICLES]])
+        asked = list(islice(_asked([question.text for question in chosen.questions]), queries))
+        audit = await _audit(shelf, shelf.index, HybridRetriever, asked)
+        checked = await _controls(shelf, HybridRetriever, asked[:CONTROLS])
+        unchecked = await _controls(shelf, UncheckedRetriever, asked[:CONTROLS])
+    return judge(audit, checked, unchecked)
+
+
+async def _controls(shelf: Shelf, kind: type[HybridRetriever], asked: Sequence[tuple[str, str]]) -> Controls:
+    """By the branch that has lost its filter."""
+    return {branch: await _audit(shelf, UnfilteredIndex(shelf.index, without=[branch]), kind, asked) for branch in BOTH}
+
+
+def judge(audit: Leaks, checked: Controls, control: Controls) -> dict[str, Any]:
+    """Figures and bounds. `control` is without the last check, too."""
+    without = [(f"{name} without its filter", checked[name]) for name in BOTH]
+    unchecked = [(f"{name}, no last check either", control[name]) for name in BOTH]
+    rows = [("audit", audit), *without, *unchecked]
     print_table(
         f"Passages of another tenant; {len(TENANTS)} tenants with {ARTICLES} nearly equal articles each",
-        ["", "queries", "passages", "full text", "vectors", "fused", "tool"],
-        [(name, count, one.passages, one.lexical, one.nearest, one.fused, one.tool) for name, count, one in rows],
+        COLUMNS,
+        [(name, one.queries, one.passages, one.lexical, one.nearest, one.fused, one.tool) for name, one in rows],
     )
     figures = {
-        "audit_queries": queries,
+        "audit_queries": audit.queries,
         "audit_passages": audit.passages,
-        "leaks": audit.total,
-        "leaks_control": control.fused + control.tool,
-        "leaks_control_branch": checked.nearest,
-        "leaks_past_the_last_check": checked.fused + checked.tool,
+        "leaks_branches": audit.total,
+        "leaks_control_branches": sum(control[name].shown for name in BOTH),
+        **{f"leaks_control_{name}": checked[name].of(name) for name in BOTH},
+        "leaks_past_the_last_check": sum(checked[name].shown for name in BOTH),
     }
     return hold(
         figures,
         nothing_leaks=audit.total == 0,
-        something_was_found=audit.passages > queries,
-        the_last_check_holds=figures["leaks_past_the_last_check"] == 0 and checked.nearest > 0,
-        the_control_leaks=figures["leaks_control"] > 0,
+        something_was_found=audit.passages > audit.queries,
+        each_branch_leaks_without_its_filter=all(checked[name].of(name) for name in BOTH),
+        the_last_check_holds=figures["leaks_past_the_last_check"] == 0,
+        without_both_it_is_seen=all(control[name].fused and control[name].tool for name in BOTH),
     )
 
 
-async def _audit(shelf: Shelf, branches: Any, kind: type[HybridRetriever], asked: Iterator[tuple[str, str]]) -> Leaks:
+async def _audit(shelf: Shelf, branches: Branches, kind: type[HybridRetriever], asked: Sequence[tuple[str, str]]) -> Leaks:
     leaks = Leaks()
-    retriever = kind(branches=branches, embedder=shelf.embedder)
+    retriever = kind(branches=WatchedBranches(branches, leaks), embedder=shelf.embedder)
     for tenant, text in asked:
-        (vector,) = await shelf.embedder.embed([text], tenant=tenant)
-        lexical = await branches.lexical(tenant, text, BRANCH_LIMIT)
-        nearest = await branches.nearest(tenant, vector, BRANCH_LIMIT)
         fused = await retriever.search(tenant=tenant, query=text, limit=BRANCH_LIMIT)
-        leaks.lexical += _foreign(tenant, lexical)
-        leaks.nearest += _foreign(tenant, nearest)
+        leaks.queries += 1
+        leaks.passages += len(fused)
         leaks.fused += _foreign(tenant, fused)
-        leaks.tool += sum(_mark(other) in render(fused, first_marker=1) for other in TENANTS if other != tenant)
-        leaks.passages += len(lexical) + len(nearest) + len(fused)
+        leaks.tool += is_foreign(tenant, render(fused, first_marker=1))
     return leaks
 
 
-def _foreign(tenant: str, found: Sequence[Hit] | Sequence[Passage]) -> int:
+def _foreign(tenant: str, found: Sequence[Any]) -> int:
     """Whose they are, by what is stored with them and by the mark in their own text."""
-    return sum(one.tenant != tenant or any(_mark(other) in one.text for other in TENANTS if other != tenant) for one in found)
+    return sum(one.tenant != tenant or is_foreign(tenant, one.text) for one in found)
 
 
 def _asked(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Every question by every tenant, again and again; the second time it names somebody else's passages too."""
     plain = [(tenant, text) for text in texts for tenant in TENANTS]
-    nosy = [(tenant, f"{text} {_mark(other)}") for text in texts[:10] for tenant in TENANTS for other in TENANTS if other != tenant]
+    nosy = [
+        (tenant, f"{text} {mark_of(other)}") for text in texts[:10] for tenant in TENANTS for other in TENANTS if other != tenant
+    ]
     return cycle([*plain, *nosy])
-
-
-def _mark(tenant: str) -> str:
-    return f"edition {tenant_tag(tenant)[:12]}"
-
-
-def _edition(article: ArticlePublished, tenant: str) -> ArticlePublished:
-    """The article with the tenant's mark in every paragraph, so that each passage tells whose it is."""
-    sentences = article.body.replace(". ", f" ({_mark(tenant)}). ")
-    own = f"{tenant_tag(tenant)[:6]}-{article.article_id}"
-    return article.model_copy(update={"article_id": own, "body": f"{_mark(tenant)}. {sentences}"})
