@@ -56,7 +56,7 @@ def _example(text: str, tenant: str, intents: Sequence[str]) -> Example:
     try:
         line = _Line.model_validate_json(text)
     except ValidationError as error:
-        raise MalformedError(complaint_of(error)) from None  # its own text quotes the line
+        raise MalformedError(complaint_of(error, whole="JSON")) from None  # its own text quotes the line
     if line.intent not in intents:
         raise MalformedError("intent: it is none of the labels")
     title, body = clean_text(line.title), clean_text(line.body)

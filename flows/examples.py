@@ -26,7 +26,7 @@ _Tickets = list[tuple[str, TicketOpened]]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a ticket's prompt shows, nearest first. `version` is that of all of its tenant's examples."""
+    """What a ticket's prompt shows, nearest first. `version` is that of all of its tenant's examples, just before the search."""
 
     examples: tuple[Example, ...]
     version: str

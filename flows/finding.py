@@ -37,7 +37,7 @@ def schema_for(intents: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def complaint_of(error: ValidationError) -> str:
-    """Which fields do not fit, and why; never their values."""
+def complaint_of(error: ValidationError, *, whole: str = "answer") -> str:
+    """Which fields do not fit, and why; never their values. What is wrong with all of it is said of `whole`."""
     details = error.errors(include_input=False, include_context=False, include_url=False)
-    return "; ".join(f"{'.'.join(map(str, detail['loc'])) or 'answer'}: {detail['msg']}" for detail in details[:5])
+    return "; ".join(f"{'.'.join(map(str, detail['loc'])) or whole}: {detail['msg']}" for detail in details[:5])

@@ -96,6 +96,7 @@ class ExampleStore(Protocol):
 
         Raises:
             OutageError, UnavailableError: No answer, or a failed search.
+            RejectedError: One cannot be read.
         """
         ...
 

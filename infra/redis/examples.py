@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from infra.redis.client import Script, outages
-from infra.redis.keys import Keys, encode
+from infra.redis.keys import Keys, decode, encode
 from infra.redis.search import blob, failures, tenant_tag, values_after
 from topics.errors import ConfigError, RejectedError
 from topics.example import Example
@@ -116,17 +116,24 @@ class RedisExamples:
         ids = [encode(one) for one in example_ids]
         return int(await self._remove.durable(self._keys_of(tenant), ids, behind=self._keys.durable()))
 
-    async def of(self, tenant: str) -> Sequence[Example]:
-        """All of a tenant's, by id."""
-        place = self._keys_of(tenant)[0]
+    async def ids(self, tenant: str) -> list[str]:
+        """The ids of all of a tenant's, sorted."""
         with outages():
-            ids = await cast("Any", self._client).hkeys(place)
-            pipeline = cast("Any", self._client.pipeline(transaction=False))
-            for one in ids:
-                pipeline.hget(self._keys.example(tenant) + one.decode(), "example")
+            found = await cast("Any", self._client).hkeys(self._keys_of(tenant)[0])
+        return sorted(decode(one.decode()) for one in found)
+
+    async def of(self, tenant: str) -> Sequence[Example]:
+        """All of a tenant's, by id.
+
+        Raises:
+            RejectedError: Code `bad_example`: one cannot be read.
+        """
+        pipeline = cast("Any", self._client.pipeline(transaction=False))
+        for one in await self.ids(tenant):
+            pipeline.hget(self._keys.example(tenant, one), "example")
+        with outages():
             found = await pipeline.execute()
-        stored = [_stored(one) for one in found if one is not None]  # one may be removed between the two
-        return sorted(stored, key=lambda one: one.example_id)
+        return [_stored(one) for one in found if one is not None]  # one may be removed between the two
 
     async def version(self, tenant: str) -> str | None:
         """8 hex digits over all of a tenant's examples: others whenever one is added, changed or removed. None without any."""
@@ -139,6 +146,7 @@ class RedisExamples:
 
         Raises:
             OutageError, UnavailableError: No answer, or a failed search.
+            RejectedError: Code `bad_example`: one cannot be read.
         """
         # Compared one by one: an approximate search may pass over a tenant that is small among many near others.
         nearest = "KNN $count @vector $vector HYBRID_POLICY ADHOC_BF AS distance"
@@ -173,4 +181,4 @@ def _stored(value: bytes) -> Example:
     try:
         return Example(**json.loads(value))
     except (ValueError, TypeError) as error:
-        raise RejectedError("an example in Redis cannot be read; remove it and add it again", code="bad_example") from error
+        raise RejectedError("an example in Redis cannot be read; remove all, and add them again", code="bad_example") from error

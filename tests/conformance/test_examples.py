@@ -133,6 +133,19 @@ async def test_the_version_tells_one_set_from_another_and_not_how_it_came_about(
     assert await store.version("acme") is None
 
 
+async def test_an_example_that_cannot_be_read_is_told_and_all_can_be_removed(
+    redis_client: Redis, redis_keys: Keys, redis_examples: RedisExamples
+) -> None:
+    await redis_examples.add("acme", [example("e1"), example("a b")], [EAST, EAST])
+    await redis_client.hset(redis_keys.example("acme", "a b"), "example", '{"tenant": "acme"}')
+    for asking in (redis_examples.nearest("acme", EAST, 5), redis_examples.of("acme")):
+        with pytest.raises(RejectedError) as caught:
+            await asking
+        assert caught.value.reason_code == "bad_example"
+    assert await redis_examples.remove("acme", await redis_examples.ids("acme")) == 2
+    assert await redis_examples.of("acme") == []
+
+
 async def test_an_index_for_vectors_of_another_length_is_refused(redis_client: Redis, redis_keys: Keys) -> None:
     await RedisExamples(redis_client, redis_keys, dimensions=3).prepare()
     with pytest.raises(ConfigError, match="new prefix"):

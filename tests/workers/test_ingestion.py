@@ -5,6 +5,7 @@ from contextlib import aclosing
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from flows.triage import Triage
 from tests.fakes.article_index import MemoryIndex, WordEmbedder
@@ -23,7 +24,7 @@ from topics.events import (
     TicketTriaged,
 )
 from topics.example import Example
-from workers.ingestion import handle_article, handle_tickets
+from workers.ingestion import handle_article, handle_tickets, tell_loss
 
 
 class BackwardsTriage:
@@ -41,7 +42,12 @@ class BackwardsTriage:
                 self.asked.append(ticket.ticket_id)
                 failed = {"bad": MalformedError("bad", code="bad_model_output"), "down": UnavailableError("down")}.get(ticket.body)
                 found = TicketTriaged(
-                    ticket_id=ticket.ticket_id, intent="i", priority="low", needs_person=False, summary=ticket.body
+                    ticket_id=ticket.ticket_id,
+                    intent="i",
+                    priority="low",
+                    needs_person=False,
+                    summary=ticket.body,
+                    prompt_version="v1+00c0ffee",
                 )
                 yield key, failed or found
         finally:
@@ -86,6 +92,16 @@ async def test_only_new_tickets_ask_the_model(payload: Payload):
     assert triage.asked == ["3", "1"]
     assert [one.payload.ticket_id for one, _ in found] == ["3", "1"]
     assert await results([ticket(payload)], triage) == []
+
+
+async def test_the_log_says_how_many_tickets_were_triaged_with_which_prompt():
+    with capture_logs() as logs:
+        await results([opened("1"), opened("2"), opened("3", "down")], BackwardsTriage())
+        tell_loss("acme", UnavailableError("no vectors"))
+    assert logs == [
+        {"event": "triaged", "log_level": "info", "prompt_versions": {"v1+00c0ffee": 2}},
+        {"event": "examples_lost", "log_level": "warning", "tenant": "acme", "code": "unavailable", "why": "no vectors"},
+    ]
 
 
 async def test_a_batch_that_is_left_early_ends_its_runs():

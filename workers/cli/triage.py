@@ -97,8 +97,7 @@ def remove(
         settings = load_settings()
         async with _redis(settings) as redis:
             store = _store(redis, settings)
-            ids = [one.example_id for one in await store.of(tenant)] if example_id is None else [example_id]
-            gone = await store.remove(tenant, ids)
+            gone = await store.remove(tenant, await store.ids(tenant) if example_id is None else [example_id])
             if example_id is not None and not gone:
                 raise RejectedError(f"tenant {tenant} has no example {example_id}", code="unknown")
             await _report(store, tenant, {"removed": gone}, as_json=as_json)
@@ -154,7 +153,7 @@ async def _vectors(redis: Redis, settings: Settings, tenant: str, read: Sequence
 
 async def _report(store: RedisExamples, tenant: str, done: dict[str, int], *, as_json: bool) -> None:
     """Say what was done, and what the tenant has now."""
-    count, version = len(await store.of(tenant)), await store.version(tenant)
+    count, version = len(await store.ids(tenant)), await store.version(tenant)
     if as_json:
         output.print_json({"tenant": tenant, **done, "examples": count, "version": version})
     else:
