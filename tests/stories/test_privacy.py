@@ -15,18 +15,26 @@ from infra.kafka.dead_letter import original_headers
 from infra.local.data import datasets
 from infra.local.ports import free_port
 from infra.redaction import FAILED
+from infra.redis.budgets import Spent
+from infra.redis.client import connect
+from infra.redis.keys import Keys
 from tests.infra.test_redaction import CASE_40
 from tests.stories.collector import Collector, Span, collecting
 from tests.stories.servers import Realm
 from topics.catalogue import ARTICLES, QUERIES, TICKETS
 from topics.events import TicketOpened
 from workers.demo.crew import crew
+from workers.metering import build_budgets
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(240)]
 
 SECRET = "; ".join(CASE_40)
 STRINGS = (*CASE_40, "sk-test-123", "jane.roe")
-PRICES = {"sluice-demo": {"input_usd_cents": 15, "output_usd_cents": 60}}
+PRICES = {
+    "sluice-demo": {"input_usd_cents": 15, "output_usd_cents": 60},
+    "sluice-minilm": {"input_usd_cents": 2, "output_usd_cents": 0},
+}
+MUCH = {"*": {"tokens": 10**9, "usd_cents": 10**6, "runs": 1000}}
 CLIENT = 3
 
 
@@ -40,10 +48,24 @@ def calls_in(spans: list[Span], operation: str) -> list[Span]:
     return [one for one in spans if one.kind == CLIENT and one.attributes["gen_ai.operation.name"] == operation]
 
 
+def cost_of(entry: dict[str, Any]) -> int:
+    """Microcents of a request."""
+    price = PRICES[entry["model"]]
+    return entry["input_tokens"] * price["input_usd_cents"] + entry["output_tokens"] * price["output_usd_cents"]
+
+
+async def spent_by(tenant: str, realm: Realm) -> Spent:
+    redis = connect(realm.settings.redis_url, timeout_s=5.0)
+    try:
+        return await build_budgets(realm.settings, redis=redis, keys=Keys(realm.settings.redis_prefix)).spent(tenant)
+    finally:
+        await redis.aclose()
+
+
 async def test_every_call_of_a_model_is_a_span_of_its_tenant_with_the_server_s_own_counts(servers, world_in):
-    """Case 30: 50 queries and 20 tickets of two tenants at once; 0 missing, 0 mixed."""
+    """Case 30: 50 queries and 20 tickets of two tenants at once; 0 missing, 0 mixed. Budgets hold the server's counts too."""
     with collecting() as collector:
-        realm = await servers.realm("traced", otlp_endpoint=collector.endpoint, model_prices=PRICES)
+        realm = await servers.realm("traced", otlp_endpoint=collector.endpoint, model_prices=PRICES, tenant_budgets=MUCH)
         async with world_in(realm) as world, crew(realm.data_dir) as members:
             await world.model("reset", {})
             await members.start("worker-1")
@@ -58,6 +80,7 @@ async def test_every_call_of_a_model_is_a_span_of_its_tenant_with_the_server_s_o
             await world.until(lambda: len(world.witness.triaged) == 20, "20 tickets")
             answered = await journal_of(servers, world.http)
             await members.stop("worker-1")
+            spent = {tenant: await spent_by(tenant, realm) for tenant in (world.tenant("one"), world.tenant("two"))}
     told = [one for one in answered if one["path"].endswith("completions")]
     spans = collector.spans()
     chats = {one.attributes.get("gen_ai.response.id"): one for one in calls_in(spans, "chat")}
@@ -75,6 +98,13 @@ async def test_every_call_of_a_model_is_a_span_of_its_tenant_with_the_server_s_o
         assert span.attributes["sluice.cost_microcents"] == 15 * counted[0] + 60 * counted[1]
     embedded = [one for one in answered if one["path"].endswith("embeddings")]
     assert len(calls_in(spans, "embeddings")) == len(embedded) == 50
+    counts = Counter(one.attributes["gen_ai.usage.input_tokens"] for one in calls_in(spans, "embeddings"))
+    assert counts == Counter(one["input_tokens"] for one in embedded)
+    for tenant, total in spent.items():
+        own = [one for one in answered if tenant in one["asked"]]
+        cents = sum(cost_of(one) for one in own) / 1_000_000
+        tokens = sum(one["input_tokens"] + one["output_tokens"] for one in own)
+        assert total == Spent(tokens, pytest.approx(cents), runs=25)
     assert all(by_id[one.parent].name == "retrieval articles" for one in calls_in(spans, "embeddings"))
     asked = Counter(one.attributes["sluice.tenant"] for one in spans if one.name == f"process {realm.catalogue.name(QUERIES)}")
     assert asked == {world.tenant("one"): 25, world.tenant("two"): 25}
