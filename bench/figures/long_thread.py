@@ -3,7 +3,7 @@
 The agent with its shipped limits, over Redis and the model server, which counts the tokens it is sent. Three threads have the same
 turns: as shipped, with everything replayed, and with exchanges that go without a summary. The second turn states a fact that the
 last one asks for; the model answers from what stands in its prompt and nowhere else. And, apart from threads: what a router of
-forty tools saves, and how often it hides the tool that a known solution needs next.
+forty tools saves, and how often it shows the tool that a known solution needs next, on tasks that did not choose its weights.
 """
 
 from collections.abc import Sequence
@@ -35,6 +35,7 @@ KNOWN: Final = "#W5544207"
 RECALL: Final = "What is the order number I told you about earlier?"
 MEASURED_AFTER: Final = 10
 RATIO_GOAL: Final = 0.4
+HITS_GOAL: Final = 0.8
 NO_BOUND: Final = 10_000_000
 # A turn of this thread calls the model twice, and once more where it folds; the rules stand in front of each.
 CALLS_A_TURN: Final = 3
@@ -76,7 +77,8 @@ async def run(*, full: bool) -> dict[str, Any]:  # noqa: ARG001 -- the shape of 
     """Lead the three threads, and route the forty tools. Prints the tables.
 
     Raises:
-        FigureError: A turn is not bounded, the thread costs too much of a replayed one, or the fact is not known at its end.
+        FigureError: A turn is not bounded, the thread costs too much of a replayed one, or the fact is not known at its end;
+            or the router hides the needed tool too often.
     """
     limits, texts = AgentLimits(), turns(TURNS)
     async with AsyncExitStack() as stack:
@@ -158,7 +160,7 @@ def _figures(limits: AgentLimits, shipped: Thread, replayed: Thread, forgetful: 
 
 def _router_figures() -> dict[str, Any]:
     figures = tool_router.measure()
-    columns = ("tools", "shown at most", "tokens of all", "tokens shown", "saved", "turns", "needed tool shown")
+    columns = ("tools", "shown at most", "tokens of all", "tokens shown", "saved", "turns", "needed tool shown", "tuning half")
     row = (
         figures["tools_all"],
         figures["tools_shown_max"],
@@ -167,6 +169,8 @@ def _router_figures() -> dict[str, Any]:
         f"{figures['tool_tokens_saved']:.0%}",
         figures["tool_turns"],
         f"{figures['tool_hits']:.1%}",
+        f"{figures['tool_hits_tuning_half']:.1%}",
     )
-    rig.print_table("A router over the schemas of many tools, along the known solutions of the retail tasks", columns, [row])
-    return figures
+    title = "A router over the schemas of many tools, along the known solutions of the tasks that its weights were not chosen on"
+    rig.print_table(title, columns, [row])
+    return hold(figures, the_needed_tool_is_shown=figures["tool_hits"] >= HITS_GOAL)

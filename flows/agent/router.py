@@ -23,12 +23,7 @@ from flows.agent.tools import Tool
 
 ALL_UP_TO: Final = 20  # above that, models are known to choose worse
 MAX_SHOWN: Final = 6
-MAX_READS: Final = 3
 MAX_READ_CHARS: Final = 4_000
-
-NAME_WEIGHT: Final = 2.0
-RESULT_WEIGHT: Final = 0.3
-ASKED_AND_READ: Final = 0.5
 CAN_BE_GIVEN: Final = 10.0  # above what words alone come to
 
 _WORD: Final = re.compile(r"[a-z]+|[0-9]+")
@@ -40,6 +35,28 @@ one only or our out so than that the their them then there they this to up us us
 would you your
 """
 _STOP: Final = frozenset(_STOPPED.split())
+
+
+class Weights(NamedTuple):
+    """How much words count by where they stand, and how many places are for tools that read.
+
+    `python -m bench.tool_router choose` tries 144 choices on one half of the retail tasks: the best is one turn of 295 above this
+    one, and the other half, which `long_thread` reports, has the same hits with both.
+
+    Args:
+        name: Words of a tool's name; those of its description and arguments count 1.
+        result: Words of the exchange that the customer did not write; the customer's count 1.
+        asked: The whole exchange, for a tool that reads; its latest step counts 1.
+        reads: Places, beside the search, of the six.
+    """
+
+    name: float = 2.0
+    result: float = 0.3
+    asked: float = 0.5
+    reads: int = 3
+
+
+WEIGHTS: Final = Weights()
 
 
 class Spoken(NamedTuple):
@@ -69,7 +86,9 @@ class _Index(NamedTuple):
     telling: Mapping[str, float]
 
 
-def shown_tools(tools: Sequence[Tool], messages: Sequence[AnyMessage], *, pinned: Sequence[str] = ()) -> tuple[Tool, ...]:
+def shown_tools(
+    tools: Sequence[Tool], messages: Sequence[AnyMessage], *, pinned: Sequence[str] = (), weights: Weights = WEIGHTS
+) -> tuple[Tool, ...]:
     """The tools to bind for the next turn, in their own order; all of them when they are few.
 
     Args:
@@ -79,30 +98,32 @@ def shown_tools(tools: Sequence[Tool], messages: Sequence[AnyMessage], *, pinned
     """
     if len(tools) <= ALL_UP_TO:
         return tuple(tools)
-    index, spoken = _index(tuple(tools)), _spoken(messages)
+    index, spoken = _index(tuple(tools), weights.name), _spoken(messages, weights.result)
     known = {tool.name for tool in tools}
     begun = not spoken.called.isdisjoint(pinned)
-    always = [tools[0].name, *[name for name in spoken.last_called if name in known][:MAX_READS], *(() if begun else pinned)]
+    always = [tools[0].name, *[name for name in spoken.last_called if name in known][: weights.reads], *(() if begun else pinned)]
     chosen = list(dict.fromkeys(always))[:MAX_SHOWN]
     past = frozenset(pinned) if begun else frozenset[str]()
-    reads, changes = _ranked(index, spoken, past=past)
+    reads, changes = _ranked(index, spoken, past=past, asked_weight=weights.asked)
     kept = len(set(chosen) & set(reads)) - (tools[0].name in reads)
-    chosen += [name for name in reads if name not in chosen][: max(0, MAX_READS - kept)]
+    chosen += [name for name in reads if name not in chosen][: max(0, weights.reads - kept)]
     chosen = [*chosen, *(name for name in [*changes, *reads] if name not in chosen)][:MAX_SHOWN]
     return tuple(tool for tool in tools if tool.name in chosen)
 
 
-def _ranked(index: _Index, spoken: Spoken, *, past: frozenset[str]) -> tuple[list[str], list[str]]:
+def _ranked(index: _Index, spoken: Spoken, *, past: frozenset[str], asked_weight: float) -> tuple[list[str], list[str]]:
     """The names of the tools that read and of those that change, the likeliest first."""
-    reads = {entry.tool.name: _read_score(entry, index, spoken) for entry in index.entries if entry.tool.effect == "READ"}
+    reads = {
+        entry.tool.name: _read_score(entry, index, spoken, asked_weight) for entry in index.entries if entry.tool.effect == "READ"
+    }
     changes = {entry.tool.name: _score(entry, index, spoken.words) for entry in index.entries if entry.tool.effect != "READ"}
     # A conversation begins once: what it began with comes last.
     ordered = sorted(reads, key=lambda name: (name in past, -reads[name], name))
     return ordered, sorted(changes, key=lambda name: (-changes[name], name))
 
 
-def _read_score(entry: _Entry, index: _Index, spoken: Spoken) -> float:
-    latest = _score(entry, index, spoken.latest or spoken.words) + ASKED_AND_READ * _score(entry, index, spoken.words)
+def _read_score(entry: _Entry, index: _Index, spoken: Spoken, asked_weight: float) -> float:
+    latest = _score(entry, index, spoken.latest or spoken.words) + asked_weight * _score(entry, index, spoken.words)
     can_be_given = bool(entry.needs) and all(need <= spoken.named for need in entry.needs)
     return latest + CAN_BE_GIVEN * can_be_given
 
@@ -112,11 +133,11 @@ def _score(entry: _Entry, index: _Index, said: Mapping[str, float]) -> float:
     return sum(shared) / entry.length
 
 
-def _spoken(messages: Sequence[AnyMessage]) -> Spoken:
+def _spoken(messages: Sequence[AnyMessage], result_weight: float) -> Spoken:
     newest = (history.exchanges(messages) or [[]])[-1]
     words: dict[str, float] = {}
     for message in newest:
-        weight = 1.0 if isinstance(message, HumanMessage) else RESULT_WEIGHT
+        weight = 1.0 if isinstance(message, HumanMessage) else result_weight
         for word in _words(_text(message)):
             words[word] = max(words.get(word, 0.0), weight)
     latest = [word for message in newest[-2:] if not isinstance(message, HumanMessage) for word in _words(_text(message))]
@@ -138,17 +159,17 @@ def _text(message: AnyMessage) -> str:
 
 
 @lru_cache(maxsize=64)
-def _index(tools: tuple[Tool, ...]) -> _Index:
+def _index(tools: tuple[Tool, ...], name_weight: float) -> _Index:
     """Built once for a toolset."""
-    entries = tuple(_entry(tool) for tool in tools)
+    entries = tuple(_entry(tool, name_weight) for tool in tools)
     seen = Counter(word for entry in entries for word in entry.words)
     return _Index(entries, {word: math.log(1 + len(tools) / count) for word, count in seen.items()})
 
 
-def _entry(tool: Tool) -> _Entry:
+def _entry(tool: Tool, name_weight: float) -> _Entry:
     parameters = cast("dict[str, Any]", tool.schema()["function"]["parameters"])
     told = f"{tool.description} {json.dumps(parameters.get('properties', {}))}"
-    words = {**dict.fromkeys(_words(told), 1.0), **dict.fromkeys(_words(tool.name), NAME_WEIGHT)}
+    words = {**dict.fromkeys(_words(told), 1.0), **dict.fromkeys(_words(tool.name), name_weight)}
     needs = tuple(frozenset(_words(name.replace("_id", ""))) for name in cast("Iterable[str]", parameters.get("required", [])))
     return _Entry(tool, words, math.sqrt(max(1.0, sum(words.values()))), needs)
 

@@ -122,7 +122,7 @@ async def test_a_toolset_cannot_pin_what_it_does_not_have():
         Toolset("t", "", TOOLS, pinned=("nothing",))
 
 
-def test_most_calls_of_known_solutions_find_their_tool_shown_for_a_fraction_of_the_tokens():
+def test_most_calls_of_solutions_that_chose_no_weights_find_their_tool_shown_for_a_fraction_of_the_tokens():
     figures = tool_router.measure()
     assert figures["tools_shown_max"] <= router.MAX_SHOWN
     assert figures["tool_hits"] >= 0.85
