@@ -60,7 +60,7 @@ QUERIES: Final = TopicSpec(
     direction="in",
     description="Questions and orders for the agent, one thread after another.",
     key_field="thread_id",
-    payloads=(events.QueryAsked, events.QueryCancelled),
+    payloads=(events.QueryAsked, events.QueryCancelled, events.QueryContinued),
     writers=("upstream",),
 )
 DECISIONS: Final = TopicSpec(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from flows.agent.decided import NEW_MESSAGE, POLICY_CHANGED, SUPERSEDED
 from flows.agent.threads import Agent, GraphVersionError, ThreadRef
+from topics.approval_state import ApprovalState
 from topics.errors import LeaseBusyError, RejectedError
 from topics.events import (
     AnswerFailed,
@@ -40,7 +41,7 @@ class Question:
 
 
 class Standing(NamedTuple):
-    """What came before a withdrawal: verdicts to apply, and approvals whose time ended and with it their query."""
+    """What is decided of what a thread waits for: verdicts to apply, and approvals whose time ended and with it their query."""
 
     won: tuple[tuple[str, Verdict], ...]
     expired: frozenset[str]
@@ -113,6 +114,20 @@ class Conversation:
             raise
         self.call_offs.here.forget(thread, query_id)
 
+    async def go_on(self, thread: ThreadRef) -> AsyncGenerator[Payload]:
+        """Go on with what no record may be left for: a step that is open, decisions that won, questions that wait.
+
+        Safe to repeat, and beside any record that is left: where nothing is open, it only tells again what is known.
+        """
+        async with self.leases.hold(thread.checkpoint_id) as lease:
+            await self.call_offs.hear([thread])
+            async with aclosing(self._go_on(thread, lease)) as payloads:
+                async for payload in payloads:
+                    yield payload
+            async with aclosing(self._run_held(thread, lease)) as payloads:
+                async for payload in payloads:
+                    yield payload
+
     async def ask_again(self, thread: ThreadRef) -> AsyncGenerator[Payload]:
         """Put what waits under an older policy to the one of now: withdrawn, and asked again, run or denied as that says.
 
@@ -157,6 +172,30 @@ class Conversation:
             async with aclosing(self._run_held(thread, lease)) as payloads:
                 async for payload in payloads:
                     yield payload
+
+    async def _go_on(self, thread: ThreadRef, lease: Lease) -> AsyncGenerator[Payload]:
+        begun = (await self.agent.status(thread)).query_id
+        if begun is None:
+            return
+        # One that has begun is continued, or told as it stands; what it asks is in the thread.
+        run = self.agent.ask(thread, query_id=begun, text="", user_id=None, fence=lease.fence)
+        async with aclosing(self._registered(thread, run)) as payloads:
+            async for payload in payloads:
+                yield payload
+        while (stands := await self._stands(thread)).won:
+            async with aclosing(self._apply(thread, lease, stands.won)) as payloads:
+                async for payload in payloads:
+                    yield payload
+        if (ending := self._end_of_time(thread, lease, stands)) is not None:
+            async with aclosing(self._registered(thread, ending)) as payloads:
+                async for payload in payloads:
+                    yield payload
+
+    async def _stands(self, thread: ThreadRef) -> Standing:
+        """What has been decided about what the thread waits for."""
+        pending = (await self.agent.status(thread)).pending
+        known = [await self.approvals.find(thread.tenant, request.approval_id) for request in pending]
+        return _standing([state for state in known if state is not None])
 
     async def _meant(self, thread: ThreadRef, query_id: str | None) -> set[str]:
         """The questions that a cancellation is about, as far as the thread knows them: one that comes later is not meant."""
@@ -299,10 +338,7 @@ class Conversation:
             raise GraphVersionError(f"the thread was paused by graph {status.graph_version}")
         meant = [request for request in status.pending if request.policy_version != older_than]
         await self.approvals.open(thread.tenant, meant)
-        standing = [await self.approvals.withdraw(thread.tenant, request.approval_id, reason) for request in meant]
-        won = tuple((one.request.approval_id, one.verdict) for one in standing if one.verdict is not None)
-        over = frozenset(one.request.approval_id for one in standing if one.status == "expired" and one.verdict is None)
-        return Standing(won, over)
+        return _standing([await self.approvals.withdraw(thread.tenant, request.approval_id, reason) for request in meant])
 
     async def _registered(self, thread: ThreadRef, run: AsyncGenerator[Payload]) -> AsyncGenerator[Payload]:
         """Make requests and withdrawals durable before they are published: who decides at once must find them."""
@@ -319,3 +355,9 @@ class Conversation:
                 yield payload
                 if isinstance(payload, ApprovalRequested):
                     await self.approvals.announced(thread.tenant, payload.approval_id)
+
+
+def _standing(states: Sequence[ApprovalState]) -> Standing:
+    won = tuple((one.request.approval_id, one.verdict) for one in states if one.verdict is not None)
+    expired = frozenset(one.request.approval_id for one in states if one.status == "expired" and one.verdict is None)
+    return Standing(won, expired)

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from flows.agent.call_offs import CallOffs
 from flows.agent.threads import ThreadRef
 from topics.envelope import Event
-from topics.events import Payload, QueryAsked, QueryCancelled
+from topics.events import Payload, QueryAsked, QueryCancelled, QueryContinued
 from workers.conversation import Conversation
 
 
@@ -17,12 +17,14 @@ def hear_query(event: Event[Payload], *, call_offs: CallOffs) -> None:
 
 
 async def handle_query(event: Event[Payload], *, conversation: Conversation) -> AsyncGenerator[Payload]:
-    """Run, continue or hold the agent for one question; or call off what is no longer wanted."""
+    """Run, continue or hold the agent for one question; call off what is no longer wanted; or go on with what is left open."""
     match event.payload:
         case QueryAsked() as query:
             payloads = conversation.ask(ThreadRef(event.tenant, query.thread_id), query_id=event.id, query=query)
         case QueryCancelled(thread_id=thread_id, query_id=query_id):
             payloads = conversation.cancel(ThreadRef(event.tenant, thread_id), query_id=query_id)
+        case QueryContinued(thread_id=thread_id):
+            payloads = conversation.go_on(ThreadRef(event.tenant, thread_id))
         case _:
             return
     async with aclosing(payloads):

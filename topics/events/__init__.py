@@ -15,6 +15,7 @@ from topics.events.answers import (
     FeedbackGiven,
     QueryAsked,
     QueryCancelled,
+    QueryContinued,
 )
 from topics.events.approvals import (
     ApprovalAccepted,
@@ -78,6 +79,7 @@ __all__ = [
     "Payload",
     "QueryAsked",
     "QueryCancelled",
+    "QueryContinued",
     "RefusalCode",
     "Standing",
     "Terms",

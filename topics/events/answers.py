@@ -40,6 +40,14 @@ class QueryCancelled(Payload):
     query_id: str | None = None
 
 
+class QueryContinued(Payload):
+    """An operator asks to go on with what a thread left open and no record goes on with any more."""
+
+    TYPE = "query.continued"
+
+    thread_id: str = Field(min_length=1, max_length=200)
+
+
 class FeedbackGiven(Payload):
     """A thumb and a note on an answer."""
 

@@ -1,0 +1,126 @@
+"""query.continued: what no record goes on with any more is gone on with, and nothing twice (P1, P2)."""
+
+import pytest
+
+from flows.agent import graph
+from flows.agent.threads import GraphVersionError, ThreadRef
+from tests.fakes.agents import THREAD, World, one, only
+from tests.fakes.chat_model import Script, call, say
+from tests.workers.desk import Desk, asked, decided, event
+from tests.workers.test_moments import due_of, timed_out
+from topics.errors import LeaseBusyError, UnavailableError
+from topics.events import (
+    AnswerCompleted,
+    AnswerFailed,
+    AnswerHeld,
+    ApprovalExecuted,
+    ApprovalRequested,
+    QueryContinued,
+)
+
+NOTE = call(("c1", "add_note", {"text": "n"}))
+REFUND = call(("c1", "refund", {"order": "A", "cents": 1}))
+GONE = say(error=UnavailableError("gone"))
+
+
+def desk_with(*turns) -> Desk:
+    return Desk(World(script=Script(turns=list(turns))))
+
+
+def continued(*, tenant: str = "acme"):
+    return event("go-on", QueryContinued(thread_id="T-17"), tenant=tenant)
+
+
+async def lost(desk: Desk, record) -> None:
+    """Its record fails, and never comes again."""
+    with pytest.raises((UnavailableError, LeaseBusyError)):
+        await desk.handle(record)
+
+
+async def test_a_step_that_was_left_open_is_continued_and_its_effect_does_not_run_again():
+    desk = desk_with(NOTE, GONE, say("Noted."))
+    await lost(desk, asked("q1"))
+    assert len(desk.world.effects()) == 1
+    assert (await desk.world.agent().status(THREAD)).open_step
+    assert one(AnswerCompleted, await desk.handle(continued())).text == "Noted."
+    replayed = await desk.handle(asked("q1"))
+    assert one(AnswerCompleted, replayed).text == "Noted."
+    assert len(desk.world.effects()) == 1
+
+
+async def test_a_decision_that_won_and_was_not_applied_is_applied_once():
+    desk = desk_with(REFUND, say("Refunded."))
+    decision = decided(one(ApprovalRequested, await desk.handle(asked("q1"))))
+    async with desk.leases.hold(THREAD.checkpoint_id):
+        await lost(desk, decision)
+    told = await desk.handle(continued())
+    assert one(ApprovalExecuted, told).status == "ok"
+    assert one(AnswerCompleted, told).text == "Refunded."
+    await desk.handle(decision)
+    await desk.handle(continued())
+    assert len(desk.world.effects()) == 1
+
+
+async def test_the_end_of_an_approval_s_time_that_the_thread_was_not_told_is_told():
+    desk = desk_with(REFUND)
+    request = await timed_out(desk, "cancel")
+    async with desk.leases.hold(THREAD.checkpoint_id):
+        await lost(desk, due_of(request))
+    told = await desk.handle(continued())
+    assert one(AnswerFailed, told).code == "cancelled"
+    assert desk.world.effects() == []
+
+
+async def test_questions_that_wait_on_a_free_thread_run_in_their_order():
+    desk = desk_with(REFUND, say("one"), GONE, say("two"), say("three"))
+    request = one(ApprovalRequested, await desk.handle(asked("q1")))
+    for query_id in ("q2", "q3"):
+        one(AnswerHeld, await desk.handle(asked(query_id)))
+    await lost(desk, decided(request))
+    told = await desk.handle(continued())
+    assert list(dict.fromkeys(answer.query_id for answer in only(AnswerCompleted, told))) == ["q2", "q3"]
+    assert await desk.held_ids(THREAD) == []
+
+
+async def test_a_request_whose_worker_died_before_it_was_registered_is_registered_and_told():
+    desk = desk_with(REFUND)
+    request = one(ApprovalRequested, await desk.world.ask())  # by the agent alone: no worker took it
+    assert await desk.registry.find("acme", request.approval_id) is None
+    assert one(ApprovalRequested, await desk.handle(continued())).approval_id == request.approval_id
+    assert (await desk.registry.find("acme", request.approval_id)).status == "pending"
+
+
+async def test_what_waits_for_people_goes_on_waiting():
+    desk = desk_with(REFUND)
+    request = one(ApprovalRequested, await desk.handle(asked("q1")))
+    assert await desk.handle(continued()) == [request]
+    assert desk.world.effects() == []
+    assert (await desk.registry.find("acme", request.approval_id)).status == "pending"
+
+
+async def test_a_thread_that_is_finished_is_told_again_and_one_that_is_unknown_is_not_begun():
+    desk = desk_with(say("Hello."))
+    assert await desk.handle(continued()) == []
+    assert not (await desk.world.agent().status(THREAD)).exists
+    first = one(AnswerCompleted, await desk.handle(asked("q1")))
+    (again,) = only(AnswerCompleted, await desk.handle(continued()))
+    assert (again.text, again.identity()) == (first.text, first.identity())
+    assert len(desk.world.script.prompts) == 1
+
+
+async def test_nobody_goes_on_with_another_tenant_s_thread():
+    """P8."""
+    desk = desk_with(NOTE, GONE)
+    await lost(desk, asked("q1"))
+    assert await desk.handle(continued(tenant="globex")) == []
+    assert not (await desk.world.agent().status(ThreadRef("globex", "T-17"))).exists
+
+
+async def test_another_build_s_open_step_is_left_alone(monkeypatch):
+    desk = desk_with(NOTE, GONE, say("Noted."))
+    await lost(desk, asked("q1"))
+    with monkeypatch.context() as changed:
+        changed.setattr(graph, "GRAPH_REVISION", "2")
+        with pytest.raises(GraphVersionError):
+            await desk.handle(continued())
+    assert one(AnswerCompleted, await desk.handle(continued())).text == "Noted."
