@@ -33,7 +33,7 @@ from tests.fakes.article_index import MemoryIndex
 from tests.infra.models.served import serving
 from topics.errors import RateLimitedError, SluiceError
 from topics.events import AnswerCompleted, AnswerFailed, ArticlePublished, Payload, TicketOpened, TicketTriaged
-from workers.metering import build_budgets, build_meter
+from workers.metering import build_budgets, build_meter, unpriced_models
 from workers.models import Models, build_models
 
 PATIENCE_S = 60
@@ -240,6 +240,13 @@ async def test_a_query_that_dies_and_comes_again_is_one_run(open_shop):
     await shop.fault(kind="drop", after_chunks=1, times=3)
     assert [type(one) for one in await shop.ask("acme", "q1", "Hello")] == [AnswerCompleted]
     assert (await shop.budgets.spent("acme")).runs == 1
+
+
+def test_a_model_without_a_price_is_named_at_the_start_where_a_budget_is_of_money():
+    priced = {CHAT: PRICES[CHAT]}
+    assert unpriced_models(load_settings(tenant_budgets={"*": {"usd_cents": 5}}, model_prices=priced)) == [VECTORS]
+    assert unpriced_models(load_settings(tenant_budgets={"*": {"usd_cents": 5}}, model_prices=PRICES)) == []
+    assert unpriced_models(load_settings(tenant_budgets={"*": {"tokens": 5}})) == []
 
 
 async def test_without_redis_nobody_is_asked_and_the_record_waits_without_spending_an_attempt(open_shop):
