@@ -23,7 +23,7 @@ from workers.evaluation import report, runs
 from workers.evaluation.running import run_tasks
 from workers.evaluation.stage import open_driver
 
-OWNED: Final = ("stream", "answer", "citations", "tools", "redis", "threads")
+OWNED: Final = ("stream", "answer", "citations", "tools", "examples", "redis", "threads")
 """Places where a tenant's own words must be found."""
 NOBODYS: Final = ("evaluation", "logs")
 """Places where no words of articles may be."""

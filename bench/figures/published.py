@@ -1,8 +1,8 @@
 """Answers of tenants whose articles are nearly the same, from one worker that serves them all: whose words do they hold?
 
 Every tenant asks the same questions under the same thread and event ids. Looked at are the streamed deltas, the final texts, their
-citations, the calls and results of tools, everything in Redis, what `sluice threads show --reveal` prints, the page of an
-evaluation, and the logs. The control asks a worker whose search has neither filters nor the last check.
+citations, the calls and results of tools, the examples that triage shows, everything in Redis, what `sluice threads show --reveal`
+prints, the page of an evaluation, and the logs. The control asks a worker whose searches have neither filters nor checks.
 """
 
 import sys
@@ -17,6 +17,7 @@ from bench import rig
 from bench.figures import judged, places
 from bench.figures.bounds import hold
 from bench.figures.marks import PUBLISHING, Tally, edition
+from bench.figures.shown_examples import look_at_examples, plant
 from bench.figures.streams import Heard
 from bench.figures.unguarded import no_guards
 from flows.agent.state import ThreadRef
@@ -112,6 +113,7 @@ async def run(*, full: bool) -> dict[str, Any]:
         async with crew(host.data_dir) as members:
             await members.start("guarded", ["ingestion", "query"])
             await _index(office)
+            await plant(host.settings)
             asked = await _ask(office, "guarded", count)
         found = await _look(office, asked)
         async with _unguarded_worker(host):
@@ -222,6 +224,7 @@ async def _look(office: Office, asked: Sequence[Asked]) -> Tally:
     for thread in dict.fromkeys(one.thread for one in asked):
         await places.look_at_tools(tally, saver, thread)
         await places.look_at_thread(tally, data_dir, thread)
+    await look_at_examples(tally, settings)
     await places.look_at_redis(tally, office.redis, office.owners)
     await places.look_at_evaluation(tally, settings, office.texts[:EVALUATED])
     places.look_at_logs(tally, data_dir)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from bench.figures import places, published, tenants
 from bench.figures.bounds import FigureError
@@ -12,13 +13,15 @@ from bench.figures.places import LEAKING, NOBODYS, OWNED
 from bench.figures.stored import owner_of, stored_texts
 from bench.figures.streams import Heard
 from bench.figures.tenants import Leaks, WatchedBranches
-from bench.figures.unguarded import BOTH, UnfilteredIndex, UnguardedRetriever, no_guards
+from bench.figures.unguarded import BOTH, UnfilteredIndex, UnguardedExamples, UnguardedRetriever, no_guards
 from flows.agent.state import ThreadRef
 from flows.retrieval import HybridRetriever
+from infra.redis.examples import RedisExamples
 from infra.redis.keys import Keys
 from infra.redis.search import Hit
 from topics.envelope import Event
 from topics.events import AnswerCompleted, AnswerDelta, ArticlePublished, Citation, Payload
+from topics.example import Example
 from topics.records import RawRecord
 from workers import parts
 
@@ -165,12 +168,23 @@ async def test_an_index_leaks_in_the_branch_that_lost_its_filter_and_in_no_other
 
 async def test_without_guards_a_process_is_built_with_a_retriever_that_gives_anybody_s_words_away():
     with no_guards():
-        assert parts.HybridRetriever is UnguardedRetriever
+        assert (parts.HybridRetriever, parts.RedisExamples) == (UnguardedRetriever, UnguardedExamples)
         retriever = parts.HybridRetriever(branches=INDEX, embedder=EMBEDDER)
-    assert parts.HybridRetriever is HybridRetriever
+    assert (parts.HybridRetriever, parts.RedisExamples) == (HybridRetriever, RedisExamples)
     found = await retriever.search(tenant="acme", query="how", limit=50)
     assert {one.tenant for one in found} == {"acme"}, "the agent would drop them by any other name"
     assert any(is_foreign("acme", one.text) for one in found)
+
+
+async def test_examples_without_guards_are_those_of_other_tenants_too(monkeypatch: pytest.MonkeyPatch):
+    async def own(_store: RedisExamples, tenant: str, _vector: Sequence[float], limit: int) -> Sequence[Example]:
+        return [Example(tenant, str(number), "", mark_of(tenant), "i", "low", False, "") for number in range(limit)]
+
+    monkeypatch.setattr(RedisExamples, "nearest", own)
+    client: Any = Redis()
+    found = await UnguardedExamples(client).nearest("ACME", [1.0], 5)
+    assert [one.tenant for one in found] == ["ACME"] * 5, "triage would drop them by any other name"
+    assert sum(is_foreign("ACME", one.body) for one in found) == 4
 
 
 def test_a_leak_of_a_branch_or_past_the_last_check_fails_the_audit_and_so_does_a_blind_control():
