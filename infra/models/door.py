@@ -12,14 +12,14 @@ import structlog
 from infra.models.accounts import Account, metered
 from infra.models.breaker import Breaker, Ticket
 from infra.models.metering import Call, Meter, Unmetered, Usage
-from topics.errors import OutageError, RateLimitedError, RejectedError, RetryableError, SluiceError
+from topics.errors import BudgetExceededError, OutageError, RateLimitedError, RejectedError, RetryableError, SluiceError
 
 PROVIDER_OUT: Final = "provider_out"
 TRIAL_WITHIN_S: Final = 5.0
 LONGEST_REST_S: Final = 60.0
 REST_S: Final = 5.0
 
-Result = Literal["answered", "rejected", "limited", "failed", "given_up"]
+Result = Literal["answered", "rejected", "limited", "failed", "given_up", "denied"]
 
 C = TypeVar("C")
 
@@ -48,7 +48,7 @@ class Trial:
 
 @dataclass(slots=True)
 class Door(Generic[C]):
-    """A provider. Every call goes through it, its trials too. `calls` counts results."""
+    """A provider. Every call goes through it, its trials too. `calls` counts results; `denied` is what a budget did not let."""
 
     name: str
     client: C
@@ -92,6 +92,9 @@ class Door(Generic[C]):
                     self.leave(ticket, error)
                     raise
                 self.leave(ticket, None)
+        except BudgetExceededError:
+            self.calls["denied"] += 1
+            raise
         finally:
             if not admitted:
                 self.breaker.given_up(ticket)  # the meter's no says nothing about the provider

@@ -467,6 +467,7 @@ async def test_a_budget_that_is_spent_is_spent_everywhere(two: Two) -> None:
     two.meter.refusals["a"] = BudgetExceededError()
     assert type(await error_of(two.model)) is BudgetExceededError
     assert two.asked == (0, 0)
+    assert two.model.doors[0].calls == {"denied": 1}, "operators see it"
 
 
 # Concurrency
