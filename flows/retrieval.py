@@ -73,14 +73,14 @@ class FusionPolicy:
     `min_similarity`: when no passage is this near in meaning, nothing is found. Of questions from another field 0.40 refuses about
     9 in 10, of impossible ones about the same product 1 in 20: a passage can be near and not answer, so the model must still
     say when none does.
-    `agreed_similarity`: so much is enough when both branches put the same article first.
+    `agreed_allowance`: so much less is enough when both branches put the same article first.
     `per_article`: passages of one article at most, so that one long article does not fill the answer.
     """
 
     lexical_weight: float = 0.7
     dense_weight: float = 1.0
     min_similarity: float = 0.40
-    agreed_similarity: float = 0.30
+    agreed_allowance: float = 0.10
     per_article: int = 2
 
 
@@ -148,7 +148,7 @@ def near_enough(lexical: Sequence[_Found], dense: Sequence[_Found], policy: Fusi
     if not dense:
         return False
     agreed = bool(lexical) and lexical[0].article_id == dense[0].article_id
-    needed = min(policy.agreed_similarity, policy.min_similarity) if agreed else policy.min_similarity
+    needed = policy.min_similarity - (policy.agreed_allowance if agreed else 0.0)
     return max(found.score for found in dense) >= needed
 
 

@@ -169,7 +169,7 @@ async def _office(host: Host) -> AsyncGenerator[Office]:
 
 def _judged_questions() -> tuple[Sequence[ArticlePublished], Sequence[str]]:
     """The articles that answer the most questions, and these questions."""
-    chosen = judged.load("wixqa", full=True)
+    chosen = judged.load("wixqa")
 
     def answers(article: ArticlePublished) -> list[str]:
         return [question.text for question in chosen.questions if article.article_id in question.relevant]

@@ -91,7 +91,7 @@ async def run(*, full: bool) -> dict[str, Any]:
 
 async def _run_branches(queries: int) -> dict[str, Any]:
     async with judged.shelf("tenants") as shelf:
-        chosen = judged.load("wixqa", full=True)
+        chosen = judged.load("wixqa")
         for tenant in TENANTS:
             await judged.put(shelf, tenant, [edition(article, tenant) for article in chosen.articles[:ARTICLES]])
         asked = list(islice(_asked([question.text for question in chosen.questions]), queries))

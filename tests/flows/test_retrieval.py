@@ -67,7 +67,7 @@ async def test_a_foreign_passage_does_not_lend_its_nearness(index: MemoryIndex) 
 async def test_nothing_near_finds_nothing_whatever_words_are_shared(index: MemoryIndex) -> None:
     query = "the days of dinosaurs: triceratops, stegosaurus, brachiosaurus, velociraptor, ankylosaurus, iguanodon"
     assert await index.lexical("acme", query, 5) != []
-    policy = FusionPolicy(agreed_similarity=0.4)
+    policy = FusionPolicy(agreed_allowance=0.0)
     assert await retriever(index, policy=policy).search(tenant="acme", query=query, limit=5) == []
 
 
