@@ -1,6 +1,8 @@
-"""`sluice threads`: how a conversation stands, and what people said of it."""
+"""`sluice threads`: how a conversation stands, what people said of it, and calling it off or going on with it."""
 
-from collections.abc import Iterator
+import getpass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -10,20 +12,20 @@ from topics.errors import RejectedError
 from topics.feedback import Feedback
 from workers.cli import output
 from workers.cli.output import JsonOption
+from workers.cli.thread_changes import CALLED_OFF, Told, call_off, go_on
+from workers.client import open_client
 from workers.threads import QueryView, ThreadView, look
 
-app = typer.Typer(help="See how a conversation stands, and what people said of it.", no_args_is_help=True)
+app = typer.Typer(help="See how a conversation stands, call it off, or go on with what it left open.", no_args_is_help=True)
 
-
-@app.callback()
-def group() -> None:
-    """See how a conversation stands, and what people said of it."""  # one command alone would swallow its own name
+ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's id.")]
+TenantOption = Annotated[str, typer.Option(help="Whose thread it is.")]
 
 
 @app.command()
 def show(
-    thread_id: Annotated[str, typer.Argument(metavar="THREAD", help="The thread's id.")],
-    tenant: Annotated[str, typer.Option(help="Whose thread it is.")],
+    thread_id: ThreadArgument,
+    tenant: TenantOption,
     *,
     reveal: Annotated[bool, typer.Option("--reveal", help="Also show answers and notes, which are people's words.")] = False,
     as_json: JsonOption = False,
@@ -41,6 +43,62 @@ def show(
                 output.print_plain(line)
 
     output.run(tell, as_json=as_json)
+
+
+@app.command()
+def cancel(
+    thread_id: ThreadArgument,
+    tenant: TenantOption,
+    query: Annotated[str | None, typer.Option(help="This question only; every open one of the thread when left out.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Call questions off: what runs ends at its next safe place, what waits for people is withdrawn, what waits is dropped."""
+
+    async def tell() -> None:
+        async with open_client(load_settings(), source=f"sluice-cli/{getpass.getuser()}") as client:
+            told = await call_off(client, tenant=tenant, thread_id=thread_id, query_id=query)
+        late = sorted(f"{one} ({told.endings[one]})" for one in told.wanted if told.endings[one] != CALLED_OFF)
+        error = RejectedError(f"too late for what had ended before: {', '.join(late)}", code="late") if late else None
+        _tell(told, error, as_json=as_json)
+
+    output.run(tell, as_json=as_json)
+
+
+@app.command("continue")
+def go_on_with(thread_id: ThreadArgument, tenant: TenantOption, *, as_json: JsonOption = False) -> None:
+    """Go on with what nothing goes on with by itself: an open step, decisions, questions whose record is a dead letter or gone.
+
+    Nothing that ran runs again. It ends when the questions have ended, or wait for people.
+    """
+
+    async def tell() -> None:
+        async with open_client(load_settings(), source=f"sluice-cli/{getpass.getuser()}") as client:
+            _tell(await go_on(client, tenant=tenant, thread_id=thread_id), None, as_json=as_json)
+
+    output.run(tell, as_json=as_json)
+
+
+def _tell(told: Told, error: RejectedError | None, *, as_json: bool) -> None:
+    if as_json:
+        facts = {**asdict(told), "wanted": sorted(told.wanted)}
+        if error is not None:
+            output.fail_with(facts, error)
+        output.print_json(facts)
+        return
+    for line in _told_lines(told):
+        output.print_plain(line)
+    if error is not None:
+        raise error
+
+
+def _told_lines(told: Told) -> Iterator[str]:
+    for query_id, ending in told.endings.items():
+        yield f"query {query_id}: {'called off' if ending == CALLED_OFF else ending}{_counted(told.calls.get(query_id, {}))}"
+    for approval_id, tool in told.waits_no_more.items():
+        yield f"  waits no more: {tool}, approval {approval_id}"
+    for approval_id, tool in told.waits_for.items():
+        yield f"  waits for a person: {tool}, approval {approval_id}"
 
 
 def _plain(found: ThreadView, *, reveal: bool) -> dict[str, Any]:
@@ -95,14 +153,17 @@ def _lines(found: ThreadView, *, reveal: bool) -> Iterator[str]:
 
 
 def _query_lines(query: QueryView, *, reveal: bool) -> Iterator[str]:
-    calls = "".join(f", {count} calls {status}" for status, count in query.calls.items())
-    yield f"  query {query.query_id}: {query.outcome or 'not ended'}{calls}"
+    yield f"  query {query.query_id}: {query.outcome or 'not ended'}{_counted(query.calls)}"
     if query.text:
         yield f"    {_text(query.text, reveal=reveal)}"
     if query.traceparent:
         yield f"    trace {query.traceparent}"
     for feedback in query.feedback:
         yield f"    feedback: {_said(feedback, reveal=reveal)}"
+
+
+def _counted(calls: Mapping[str, int]) -> str:
+    return "".join(f", {count} calls {status}" for status, count in calls.items())
 
 
 def _said(feedback: Feedback, *, reveal: bool) -> str:
