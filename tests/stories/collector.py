@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 @dataclass(frozen=True)
 class Span:
-    """A span as it was sent. Ids are bytes; `links` are (trace id, span id)."""
+    """A span as it was sent. Ids are bytes; `links` are (trace id, span id), `events` (name, attributes)."""
 
     id: bytes
     trace: bytes
@@ -22,6 +22,7 @@ class Span:
     attributes: dict[str, Any]
     links: tuple[tuple[bytes, bytes], ...]
     failed: bool
+    events: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
 @dataclass
@@ -45,10 +46,15 @@ def spans_of(body: bytes) -> Iterator[Span]:
                     one.parent_span_id,
                     one.name,
                     one.kind,
-                    {pair.key: value_of(pair.value) for pair in one.attributes},
+                    attributes_of(one),
                     tuple((link.trace_id, link.span_id) for link in one.links),
                     one.status.code == 2,
+                    tuple((event.name, attributes_of(event)) for event in one.events),
                 )
+
+
+def attributes_of(one: Any) -> dict[str, Any]:
+    return {pair.key: value_of(pair.value) for pair in one.attributes}
 
 
 def value_of(value: Any) -> Any:
