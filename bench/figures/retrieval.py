@@ -143,7 +143,7 @@ def _score(found: Sequence[Ranked], ranked: Any) -> Score:
     return judged.score([(list(dict.fromkeys(ranked(one))), one.question.relevant) for one in found])
 
 
-def _fused(one: Ranked, weight: float) -> list[str]:
+def _fused(one: Found, weight: float) -> list[str]:
     policy = replace(SHIPPED, lexical_weight=weight)
     return [hit.article_id for hit, _ in fuse({"lexical": one.lexical, "dense": one.dense}, policy)]
 
@@ -154,14 +154,18 @@ def _best_single(scores: dict[str, Score]) -> Score:
 
 
 def _choose(tuned: Sequence[Sequence[Ranked]]) -> float:
-    """The weight with the best mean of the three measures over the sets, on the half for tuning."""
-    table = {weight: [_score(found, lambda one, w=weight: _fused(one, w)) for found in tuned] for weight in WEIGHTS}
-    rows = [[weight, *(round(value, 3) for one in scores for value in one)] for weight, scores in table.items()]
-    columns = ["weight", *(f"{name} {what}" for name in judged.SETS for what in ("R@5", "R@10", "MRR"))]
-    print_table(
-        "Lexical weight, on the half for tuning", columns, [[str(row[0]), *(f"{cell:.3f}" for cell in row[1:])] for row in rows]
-    )
-    return max(table, key=lambda weight: sum(value for one in table[weight] for value in one))
+    """The weight with the best mean of the three measures over the sets, alone and in a shared index, on the half for tuning."""
+    table = {weight: [*_by_weight(tuned, weight), *_by_weight(tuned, weight, crowded=True)] for weight in WEIGHTS}
+    means = {weight: sum(value for one in scores for value in one) / (3 * len(scores)) for weight, scores in table.items()}
+    columns = ["weight", *(f"{name} {what}" for name in judged.SETS for what in ("R@5", "R@10", "MRR")), "mean, with shared"]
+    cells = {weight: [*(value for one in scores[: len(tuned)] for value in one), means[weight]] for weight, scores in table.items()}
+    rows = [[str(weight), *(f"{value:.3f}" for value in row)] for weight, row in cells.items()]
+    print_table("Lexical weight, on the half for tuning", columns, rows)
+    return max(means, key=lambda weight: means[weight])
+
+
+def _by_weight(tuned: Sequence[Sequence[Ranked]], weight: float, *, crowded: bool = False) -> list[Score]:
+    return [_score(found, lambda one: _fused(one.crowded if crowded else one, weight)) for found in tuned]
 
 
 def _named(name: str, scores: dict[str, Score]) -> dict[str, Any]:
