@@ -92,7 +92,7 @@ class ModelTurn:
                 raw = await self._ask(prompt, config, shown=self._shown(state, runtime))
         except RejectedError as error:
             # Raised again, it would leave an open step, which every later question of the thread would run into.
-            _log.warning("a call of the model was rejected: %s, %s", error.reason_code, error)
+            _log.warning("a call of the model for %s was rejected: %s, %s", state["tenant"], error.reason_code, error)
             return self._end(state, code=_REJECTIONS.get(error.reason_code, "rejected"), text="")
         if call.cancelled_caught or (raw.tool_calls and self._is_off(state, runtime)):
             return self._end(state, code="cancelled", text="")
