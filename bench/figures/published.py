@@ -30,13 +30,15 @@ from topics.catalogue import ANSWERS
 from topics.envelope import Event
 from topics.errors import TimedOutError
 from topics.events import ArticlePublished, QueryAsked
+from topics.records import OutboundRecord
 from workers.client import Client, open_client
 from workers.demo.crew import crew
 from workers.demo.host import Host
 
 ARTICLES: Final = 8
 QUERIES: Final = 240
-QUERIES_FULL: Final = 1_200
+QUERIES_FULL: Final = 960
+ROUND: Final = 120
 CONTROLS: Final = 30
 EVALUATED: Final = 8
 PER_THREAD: Final = 3
@@ -192,15 +194,18 @@ async def _index(office: Office) -> None:
 
 
 async def _ask(office: Office, name: str, count: int) -> list[Asked]:
+    """Ask in rounds, so that the time for each is bounded however many there are."""
     asked = list(questions(name, office.texts, count))
     office.owners.update((one.thread.checkpoint_id, one.tenant) for one in asked)
-    records = [
-        office.client.record(QueryAsked(thread_id=one.thread_id, text=one.text), tenant=one.tenant, event_id=one.query_id)
-        for one in asked
-    ]
-    await rig.publish_all(office.host.settings.kafka(), records)
-    await office.audience.until_ended(asked)
+    for begin in range(0, count, ROUND):
+        round_ = asked[begin : begin + ROUND]
+        await rig.publish_all(office.host.settings.kafka(), [_record(office.client, one) for one in round_])
+        await office.audience.until_ended(round_)
     return asked
+
+
+def _record(client: Client, one: Asked) -> OutboundRecord:
+    return client.record(QueryAsked(thread_id=one.thread_id, text=one.text), tenant=one.tenant, event_id=one.query_id)
 
 
 @asynccontextmanager
