@@ -1,10 +1,13 @@
 """Servers that the tests of a whole run share."""
 
+import logging
 import platform
+import sys
 from collections.abc import AsyncIterator, Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
+import structlog
 from anyio.from_thread import start_blocking_portal
 from redis.asyncio import Redis
 
@@ -12,6 +15,22 @@ from infra.local.apache_kafka import KAFKA_VERSION, apache_kafka_missing
 from infra.local.redis_server import redis_server
 from infra.redis.client import connect
 from infra.redis.keys import Keys
+
+QUIETED = ("aiokafka", "faststream", "httpx", "openai", "opentelemetry")
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """A command sets up the log of its process, which is that of all tests here: each finds it as the first one did."""
+    root, last = logging.getLogger(), sys.excepthook
+    handlers, levels = list(root.handlers), {name: logging.getLogger(name).level for name in ("", *QUIETED)}
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    logging.captureWarnings(capture=False)
+    sys.excepthook = last
 
 
 @pytest.fixture(scope="session")

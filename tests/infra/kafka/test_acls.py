@@ -51,9 +51,8 @@ def test_everybody_writes_what_the_catalogue_says_and_workers_read_only_their_in
 
 
 def test_the_readers_are_those_of_the_topology():
-    anything: Any = type(
-        "Anything", (), {"__getattr__": lambda _, name: SimpleNamespace(batch_size=1) if name == "settings" else None}
-    )()
+    part = SimpleNamespace(batch_size=1, here=None)
+    anything: Any = type("Anything", (), {"__getattr__": lambda *_: part})()
     assert {name: tuple(route.spec for route in routes) for name, routes in topology(anything).items()} == READERS
 
 

@@ -4,7 +4,6 @@ Commands run in this process, since a process of its own proves nothing more and
 """
 
 import json
-import logging
 import socket
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from redis import Redis as BlockingRedis
 from redis.exceptions import RedisError
 
@@ -28,7 +26,6 @@ from workers.cli.main import main
 
 NOBODY = f"{HOST}:{free_port()}"
 WITHIN_S = 15.0
-QUIETED = ("aiokafka", "faststream", "httpx", "openai")
 
 
 @dataclass
@@ -59,19 +56,7 @@ Sluice = Callable[..., Said]
 
 
 @pytest.fixture
-def own_logging() -> Iterator[None]:
-    """A command sets up the log of its process, which is ours here."""
-    root = logging.getLogger()
-    handlers, levels = list(root.handlers), {name: logging.getLogger(name).level for name in ("", *QUIETED)}
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
-
-
-@pytest.fixture
-def sluice(own_logging: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Sluice:  # noqa: ARG001 a fixture for its effect
+def sluice(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Sluice:
     """Run a command where nothing is set and nothing runs."""
     for name in Settings.model_fields:
         monkeypatch.delenv(f"SLUICE_{name.upper()}", raising=False)
