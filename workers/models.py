@@ -1,5 +1,6 @@
 """The models of a process: built once from the settings, closed with the stack."""
 
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from infra.models.embeddings import ProviderEmbedder
 from infra.models.gateway import GatewayChatModel, gateway_model
 from infra.models.guarded import EMBEDDINGS, GuardedEmbedder
 from infra.models.metering import Meter, Unmetered
+from infra.models.routing import ProviderEndpoint
 from infra.settings import Settings
 
 
@@ -56,6 +58,10 @@ def build_models(settings: Settings, *, stack: AsyncExitStack, meter: Meter | No
         dimensions=settings.embedding_dimensions,
     )
     stack.push_async_callback(embedder.aclose)
-    # Behind the address of a provider of chat models is that provider, with one limit for both.
-    provider = next((one.name for one in settings.model_providers() if one.base_url == address), EMBEDDINGS)
+    provider = provider_behind(address, settings.model_providers())
     return Models(chat, GuardedEmbedder(embedder, provider=provider, meter=meter, breaker=breaker))
+
+
+def provider_behind(address: str, providers: Iterable[ProviderEndpoint]) -> str:
+    """Whose limit embeddings count against: that of the chat provider at the same address, else one of their own."""
+    return next((one.name for one in providers if one.base_url.rstrip("/") == address.rstrip("/")), EMBEDDINGS)

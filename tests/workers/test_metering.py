@@ -24,6 +24,7 @@ from infra.local.ports import free_port
 from infra.models.accounts import NOTHING
 from infra.models.door import Door
 from infra.models.metering import OURS, Budget, Call, Meter, Usage
+from infra.models.routing import ProviderEndpoint
 from infra.redis.budgets import RedisBudgets, Spent
 from infra.redis.client import connect
 from infra.redis.keys import Keys
@@ -34,7 +35,7 @@ from tests.infra.models.served import serving
 from topics.errors import RateLimitedError, SluiceError
 from topics.events import AnswerCompleted, AnswerFailed, ArticlePublished, Payload, TicketOpened, TicketTriaged
 from workers.metering import build_budgets, build_meter, unpriced_models
-from workers.models import Models, build_models
+from workers.models import Models, build_models, provider_behind
 
 PATIENCE_S = 60
 CHAT, VECTORS = "sluice-demo", "sluice-minilm"
@@ -247,6 +248,12 @@ def test_a_model_without_a_price_is_named_at_the_start_where_a_budget_is_of_mone
     assert unpriced_models(load_settings(tenant_budgets={"*": {"usd_cents": 5}}, model_prices=priced)) == [VECTORS]
     assert unpriced_models(load_settings(tenant_budgets={"*": {"usd_cents": 5}}, model_prices=PRICES)) == []
     assert unpriced_models(load_settings(tenant_budgets={"*": {"tokens": 5}})) == []
+
+
+@pytest.mark.parametrize(("address", "whose"), [("http://b/v1", "b"), ("http://a/v1/", "a"), ("http://c/v1", "embeddings")])
+def test_embeddings_count_against_the_limit_of_whoever_is_behind_their_address(address: str, whose: str):
+    providers = [ProviderEndpoint(name=name, base_url=f"http://{name}/v1", models={CHAT: CHAT}) for name in ("a", "b")]
+    assert provider_behind(address, providers) == whose
 
 
 async def test_without_redis_nobody_is_asked_and_the_record_waits_without_spending_an_attempt(open_shop):
