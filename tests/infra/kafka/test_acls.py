@@ -52,7 +52,7 @@ def test_everybody_writes_what_the_catalogue_says_and_workers_read_only_their_in
 
 def test_the_readers_are_those_of_the_topology():
     part = SimpleNamespace(batch_size=1, here=None)
-    anything: Any = type("Anything", (), {"__getattr__": lambda *_: part})()
+    anything: Any = type("Anything", (), {"__getattr__": lambda *_: part, "tracing": None})()
     assert {name: tuple(route.spec for route in routes) for name, routes in topology(anything).items()} == READERS
 
 
