@@ -29,7 +29,7 @@ export UV_SYSTEM_CERTS ?= 1
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench figures race chaos clean
+.PHONY: help setup demo test stories check format bench figures race chaos clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -40,8 +40,11 @@ setup: $(READY) ## Make .venv with everything, from uv.lock. Quick when nothing 
 demo: $(READY) ## Run the whole job in about two minutes, and check its accounts.
 	@$(BIN)/sluice demo $(ARGS)
 
-test: $(READY) ## Run all tests; stories on Apache Kafka run where Java 17 and Maven are.
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(READY) ## Run the tests of every part, in some minutes.
+	@$(BIN)/python -m pytest $(or $(ARGS),--ignore=tests/stories)
+
+stories: $(READY) ## Run whole scenarios with real processes, on Tansu and (where Java 17 and Maven are) on Apache Kafka.
+	@$(BIN)/python -m pytest $(or $(ARGS),tests/stories)
 
 check: $(READY) ## Check format, lint, types, the direction of imports, and the lock.
 	$(BIN)/ruff format --check
