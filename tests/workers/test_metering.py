@@ -37,6 +37,8 @@ from topics.events import AnswerCompleted, AnswerFailed, ArticlePublished, Paylo
 from workers.metering import build_budgets, build_meter, unpriced_models
 from workers.models import Models, build_models, provider_behind
 
+pytestmark = pytest.mark.timeout(180)
+
 PATIENCE_S = 60
 CHAT, VECTORS = "sluice-demo", "sluice-minilm"
 PRICES = {CHAT: {"input_usd_cents": 15, "output_usd_cents": 60}, VECTORS: {"input_usd_cents": 2, "output_usd_cents": 0}}
