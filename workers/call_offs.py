@@ -1,8 +1,9 @@
 """Call-offs between processes: a query hears that it is called off wherever it runs, whichever process got the record.
 
-Whoever runs a query holds its thread's lease. The record's handler, when it finds the thread busy, notes what is called off, with
-each try. Who runs a query because of another record than its own looks when it begins, and every half second while anything runs.
-Nothing rests on it: what did not hear ends at its own end, and the record finds it so.
+Whoever runs a query holds its thread's lease. A process that finds it busy notes what it has heard to be called off of the thread,
+with each try: the record that says so may have its turn only behind the one that tries. Who runs a query because of another record
+than its own looks when it begins, and every half second while anything runs. Nothing rests on it: what did not hear ends at its own
+end, and the record finds it so.
 """
 
 from collections.abc import Collection

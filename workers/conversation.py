@@ -6,7 +6,7 @@ it is dropped only after the broker has its answer (a handler goes on behind a y
 """
 
 from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -60,7 +60,7 @@ class Conversation:
     async def ask(self, thread: ThreadRef, *, query_id: str, query: QueryAsked) -> AsyncGenerator[Payload]:
         """Answer a question, or hold it while the thread waits for people or has older questions to run."""
         question = Question(query_id, query)
-        async with self.leases.hold(thread.checkpoint_id) as lease:
+        async with self._leased(thread) as lease:
             if await self._has_older(thread, query_id):
                 if query_id not in await self._held_ids(thread):
                     async with aclosing(self._make_way(thread, lease)) as payloads:
@@ -84,7 +84,7 @@ class Conversation:
 
     async def resume(self, thread: ThreadRef, *, approval_id: str, verdict: Verdict) -> AsyncGenerator[Payload]:
         """Apply a verdict that won, then run the questions that waited for it."""
-        async with self.leases.hold(thread.checkpoint_id) as lease:
+        async with self._leased(thread) as lease:
             await self.call_offs.hear([thread])
             async with aclosing(self._resume(thread, lease, approval_id, verdict)) as payloads:
                 async for payload in payloads:
@@ -107,7 +107,8 @@ class Conversation:
                 async for payload in payloads:
                     yield payload
         except LeaseBusyError:
-            await self.call_offs.tell(thread, await self._meant(thread, query_id))
+            known = await self._open_ids(thread)
+            await self.call_offs.tell(thread, known if query_id is None else known & {query_id})
             raise
         except RejectedError:
             self.call_offs.here.forget(thread, query_id)
@@ -119,7 +120,7 @@ class Conversation:
 
         Safe to repeat, and beside any record that is left: where nothing is open, it only tells again what is known.
         """
-        async with self.leases.hold(thread.checkpoint_id) as lease:
+        async with self._leased(thread) as lease:
             await self.call_offs.hear([thread])
             async with aclosing(self._go_on(thread, lease)) as payloads:
                 async for payload in payloads:
@@ -134,7 +135,8 @@ class Conversation:
         A decision that won before is applied first, and the graph asks about it again by itself. Safe to repeat: where nothing
         older waits, it only tells again what is known.
         """
-        async with self.leases.hold(thread.checkpoint_id) as lease:
+        async with self._leased(thread) as lease:
+            await self.call_offs.hear([thread])
             version = self.agent.policy_version(thread.tenant)
             while (stands := await self._withdraw(thread, POLICY_CHANGED, older_than=version)).won:
                 async with aclosing(self._apply(thread, lease, stands.won)) as payloads:
@@ -150,7 +152,7 @@ class Conversation:
 
     async def expire(self, thread: ThreadRef, *, approval_id: str, query_id: str, reason: str) -> AsyncGenerator[Payload]:
         """Call a query off because nobody decided in time. The approval has expired; what else waits beside it is withdrawn."""
-        async with self.leases.hold(thread.checkpoint_id) as lease:
+        async with self._leased(thread) as lease:
             async with aclosing(self._call_off(thread, lease, query_id, reason=reason, expired={approval_id})) as payloads:
                 async for payload in payloads:
                     yield payload
@@ -197,13 +199,22 @@ class Conversation:
         known = [await self.approvals.find(thread.tenant, request.approval_id) for request in pending]
         return _standing([state for state in known if state is not None])
 
-    async def _meant(self, thread: ThreadRef, query_id: str | None) -> set[str]:
-        """The questions that a cancellation is about, as far as the thread knows them: one that comes later is not meant."""
+    @asynccontextmanager
+    async def _leased(self, thread: ThreadRef) -> AsyncGenerator[Lease]:
+        """Hold the thread. Whoever holds it now is told what is called off: the record that says so may come only after this one."""
+        try:
+            async with self.leases.hold(thread.checkpoint_id) as lease:
+                yield lease
+        except LeaseBusyError:
+            if off := self.call_offs.here.of(thread):
+                await self.call_offs.tell(thread, off & await self._open_ids(thread))
+            raise
+
+    async def _open_ids(self, thread: ThreadRef) -> set[str]:
+        """The questions that have begun last or wait. One that comes later is not among them."""
         begun = (await self.agent.status(thread)).query_id
-        known = await self._held_ids(thread)
-        if begun is not None:
-            known.add(begun)
-        return known if query_id is None else known & {query_id}
+        waiting = await self._held_ids(thread)
+        return waiting if begun is None else waiting | {begun}
 
     async def _has_older(self, thread: ThreadRef, query_id: str) -> bool:
         """Whether others wait already. The question that the thread is busy with waits for none of them: it goes on."""

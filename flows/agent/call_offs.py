@@ -41,6 +41,10 @@ class CallOffs:
         for query in queries:
             self._off.pop(query, None)
 
+    def of(self, thread: ThreadRef) -> frozenset[str]:
+        """The queries of a thread that are called off."""
+        return frozenset(query_id for one, query_id in self._off if one == thread)
+
     def is_off(self, thread: ThreadRef, query_id: str) -> bool:
         """Whether a query is no longer wanted."""
         return (thread, query_id) in self._off

@@ -23,6 +23,7 @@ from topics.events import (
 )
 from workers import call_offs
 from workers.call_offs import SharedCallOffs
+from workers.query import hear_query
 
 REFUND = call(("c1", "refund", {"order": "A", "cents": 1}))
 ENDLESS = say("I ", "never end", hangs=True)
@@ -109,6 +110,19 @@ async def test_what_was_approved_does_not_begin_once_it_is_called_off_and_its_ap
     assert one(AnswerFailed, told).code == "cancelled"
     assert both.questions.world.effects() == []
     assert len(both.questions.world.script.prompts) == 1
+
+
+async def test_a_cancellation_that_waits_behind_another_question_is_told_by_that_one():
+    both = processes(REFUND, ENDLESS, say("Fine."))
+
+    async def call_off_behind_q2() -> None:
+        hear_query(called_off("q1"), call_offs=both.questions.world.call_offs)  # as it comes
+        with pytest.raises(LeaseBusyError):
+            await both.questions.handle(asked("q2"))
+        await both.hear()
+
+    told = await approved(both, while_it_writes=call_off_behind_q2)
+    assert [(failed.query_id, failed.code) for failed in only(AnswerFailed, told)] == [("q1", "cancelled")]
 
 
 async def test_a_held_question_that_another_process_came_to_is_called_off_before_the_model_is_asked():
