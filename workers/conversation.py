@@ -201,7 +201,7 @@ class Conversation:
 
     @asynccontextmanager
     async def _leased(self, thread: ThreadRef) -> AsyncGenerator[Lease]:
-        """Hold the thread. Whoever holds it now is told what is called off: the record that says so may come only after this one."""
+        """Hold the thread. Whoever holds it now is told what is called off: the record that says so may come after this one."""
         try:
             async with self.leases.hold(thread.checkpoint_id) as lease:
                 yield lease
