@@ -6,6 +6,7 @@ The parser only tells the lines of a block. What is given is the source itself, 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from markdown_it import MarkdownIt
@@ -57,9 +58,9 @@ class Block:
 def headings(text: str) -> list[Heading]:
     """The `#` headings of a text that have a name. A `#` in code, a list or a quotation makes none."""
     return [
-        Heading(node.map[0], len(node.markup), node.children[0].content)
-        for node in SyntaxTreeNode(_PARSER.parse(text)).children
-        if node.type == "heading" and node.map and node.markup.startswith("#") and node.children[0].content
+        Heading(opening.map[0], len(opening.markup), inside.content)
+        for opening, inside in pairwise(_PARSER.parse(text))
+        if opening.type == "heading_open" and opening.level == 0 and opening.map and "#" in opening.markup and inside.content
     ]
 
 

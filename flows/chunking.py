@@ -4,22 +4,19 @@ Short sections that follow each other share a passage: a heading with one line b
 A pure function: the same article gives the same passages, so a re-run writes the same index.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from itertools import islice, takewhile
 from typing import Final
 
 from flows.blocks import cut, headings
+from flows.html_text import plain
 from flows.tokens import count_tokens, split
 
 # With its title path and what counting by letters misses, a passage stays within the 256 tokens that the encoder reads.
 PASSAGE_TOKENS: Final = 192
 OVERLAP_TOKENS: Final = 20
 PATH_SEPARATOR: Final = " > "
-
-_HTML: Final = re.compile(r"<(?:p|br|h[1-6]|div|li|ul|ol|table|tr|section|article|body)\b[^<>]*>", re.IGNORECASE)
 
 _Section = tuple[tuple[str, ...], str]
 
@@ -42,7 +39,7 @@ def chunk(title: str, body: str, *, passage_tokens: int = PASSAGE_TOKENS, overla
     """
     pieces = [
         (PATH_SEPARATOR.join(path), text.strip("\n").rstrip())
-        for path, section in _packed(_sections(title.strip(), _plain(body)), passage_tokens)
+        for path, section in _packed(_sections(title.strip(), plain(body)), passage_tokens)
         for text in cut(section, passage_tokens, overlap_tokens=overlap_tokens)
         if text.strip()
     ]
@@ -108,56 +105,3 @@ def _sections(title: str, body: str) -> Iterator[_Section]:
         if not (heading.level == 1 and heading.text == title):
             path.append((heading.level, heading.text))
     yield tuple(name for _, name in path), "\n".join(lines[start:])
-
-
-def _plain(body: str) -> str:
-    """One kind of line end; HTML as text with `#` headings."""
-    body = body.replace("\r\n", "\n").replace("\r", "\n")
-    if not _HTML.search(body):
-        return body
-    reader = _HtmlText()
-    reader.feed(body)
-    reader.close()
-    return "".join(reader.parts)
-
-
-class _HtmlText(HTMLParser):
-    """Text of a page: headings become `#` lines, blocks become lines, scripts and styles are left out."""
-
-    _BLOCKS: Final = frozenset({"p", "div", "ul", "ol", "table", "section", "article", "blockquote", "pre"})
-    _LINES: Final = frozenset({"br", "li", "tr"})
-    _HIDDEN: Final = frozenset({"script", "style", "template"})
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.parts: list[str] = []
-        self._hidden = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Begin a heading, a block or a line."""
-        del attrs
-        self._hidden += tag in self._HIDDEN
-        if len(tag) == 2 and tag[0] == "h" and tag[1] in "123456":
-            self.parts.append("\n\n" + "#" * int(tag[1]) + " ")
-        else:
-            self._break(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        """End a heading, a block or a line."""
-        if tag in self._HIDDEN and self._hidden:
-            self._hidden -= 1
-        if len(tag) == 2 and tag[0] == "h" and tag[1] in "123456":
-            self.parts.append("\n\n")
-        elif tag not in self._LINES:
-            self._break(tag)
-
-    def handle_data(self, data: str) -> None:
-        """Keep visible text."""
-        if not self._hidden:
-            self.parts.append(data)
-
-    def _break(self, tag: str) -> None:
-        if tag in self._BLOCKS:
-            self.parts.append("\n\n")
-        elif tag in self._LINES:
-            self.parts.append("\n")

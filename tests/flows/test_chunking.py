@@ -126,11 +126,23 @@ def test_a_comment_in_a_code_block_is_no_heading() -> None:
 
 def test_html_is_read_as_text_with_headings() -> None:
     body = "<h1>Big</h1><p>One &amp; two</p><script>alert(1)</script><h2>Small</h2><ul><li>a<li>b</ul>x<br>y"
-    pieces = chunk("T", body, passage_tokens=5, overlap_tokens=0)
+    pieces = chunk("T", body, passage_tokens=6, overlap_tokens=0)
     assert [(piece.title_path, piece.text.split()) for piece in pieces] == [
         ("T > Big", ["One", "&", "two"]),
-        ("T > Big > Small", ["a", "b", "x", "y"]),
+        ("T > Big > Small", ["-", "a", "-", "b", "x", "y"]),
     ]
+
+
+def test_code_and_tables_of_a_page_are_cut_as_those_of_markdown() -> None:
+    rows = "".join(f"<tr><td>plan {number}</td><td>{number} &euro;</td></tr>" for number in range(9))
+    code = "".join(f"step{number}()\n" for number in range(12))
+    body = f"<p>Fees</p><table><tr><th>Plan</th><th>Fee</th></tr>{rows}</table><pre><code>{code}</code></pre>"
+    texts = [piece.text for piece in chunk("T", body, passage_tokens=50, overlap_tokens=0)]
+    assert all("| Plan | Fee |\n| --- | --- |\n" in text for text in texts if "| plan" in text)
+    assert all(text.count("```") == 2 for text in texts if "step" in text)
+    assert len(texts) > 3
+    read = re.findall(r"step\d+|plan \d+", "\n".join(texts))
+    assert read == [*(f"plan {number}" for number in range(9)), *(f"step{number}" for number in range(12))]
 
 
 def test_text_with_angle_brackets_is_not_taken_for_html() -> None:
