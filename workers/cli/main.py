@@ -42,7 +42,7 @@ COMMANDS: Final = {
     "approvals": Place("workers.cli.approvals", "app", "See what waits for a person, and decide."),
     "audit": Place("workers.cli.audit", "app", "Prove what became of every decision, and export it."),
     "dead": Place("workers.cli.dead", "app", "Look into dead letters, send them back, as they are or edited, or discard them."),
-    "threads": Place("workers.cli.threads", "app", "See how a conversation stands, and what people said of it."),
+    "threads": Place("workers.cli.threads", "app", "See how a conversation stands, call it off, or go on with what it left open."),
     "eval": Place("workers.cli.evaluation", "app", "Run a dataset through the agent, score it, and compare two runs."),
     "triage": Place("workers.cli.triage", "app", "Show the model how a tenant wants its tickets sorted."),
     "offsets": Place("workers.cli.offsets", "app", "See where the consumer groups stand, and set where they go on."),
