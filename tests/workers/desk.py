@@ -13,7 +13,7 @@ from tests.fakes.held import MemoryHeldQueries
 from tests.fakes.leases import MemoryLeases
 from tests.fakes.verifier import TrustingVerifier
 from topics.envelope import Event
-from topics.events import ApprovalDecided, ApprovalDue, ApprovalRequested, Payload, QueryAsked, QueryCancelled
+from topics.events import ApprovalDecided, ApprovalDue, ApprovalRequested, Payload, QueryAsked, QueryCancelled, QueryContinued
 from topics.records import RawRecord
 from workers.approvals import handle_decision, handle_due
 from workers.call_offs import SharedCallOffs
@@ -33,6 +33,10 @@ def asked(query_id: str, text: str = "hello", *, thread: str = "T-17", tenant: s
 
 def called_off(query_id: str | None, *, id_: str = "c1", thread: str = "T-17", tenant: str = "acme") -> Event[Any]:
     return event(id_, QueryCancelled(thread_id=thread, query_id=query_id), tenant=tenant)
+
+
+def continued(*, thread: str = "T-17", tenant: str = "acme") -> Event[Any]:
+    return event("go-on", QueryContinued(thread_id=thread), tenant=tenant)
 
 
 def decided(

@@ -18,7 +18,7 @@ from tests.fakes.approvals import MemoryApprovalRegistry
 from tests.fakes.chat_model import Script, obedient
 from tests.fakes.held import MemoryHeldQueries
 from tests.fakes.ledger import CrashError
-from tests.workers.desk import Desk, asked, called_off, decided
+from tests.workers.desk import Desk, asked, called_off, continued, decided
 from topics.envelope import Event
 from topics.events import (
     AnswerCompleted,
@@ -78,6 +78,7 @@ class Run:
     rng: random.Random
     queries: list[Event[Any]]
     choice: str = "approve"
+    is_lost: bool = False  # the record whose process died never comes again
     desk: Desk = field(init=False)
     decisions: list[Event[Any]] = field(default_factory=list)
     sent: dict[str, Event[Any]] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class Run:
             if not topics:
                 return
             topic = self.rng.choice(topics)
-            if await self._delivered(topic[0]):
+            if await self._delivered(topic[0]) or self.is_lost:
                 topic.pop(0)
         raise AssertionError("no end")
 
@@ -122,6 +123,14 @@ class Run:
                 one = decided(request, self.choice, id_=f"d{len(self.sent)}")
                 self.sent[request.approval_id] = one
                 self.decisions.append(one)
+
+    async def go_on(self) -> None:
+        """Ask to go on with what was left, and decide anew what still waits: its decision was lost before it counted."""
+        self.queries.append(continued())
+        await self.to_the_end()
+        for state in [one for one in self.registry.approvals.values() if one.status == "pending"]:
+            self.decisions.append(decided(state.request, self.choice, id_=f"again-{state.request.approval_id}"))
+        await self.to_the_end()
 
     @property
     def registry(self) -> MemoryApprovalRegistry:
@@ -192,3 +201,20 @@ async def test_a_question_is_answered_or_called_off_wherever_a_process_dies(seed
     refunded = {arguments["order"] for _, arguments in run.desk.world.effects()}
     assert refunded == {text for query_id, text in QUESTIONS if "refund" in text and query_id not in called}
     assert plan.steps < STEPS, "the plan does not reach every step"
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+async def test_what_a_lost_record_left_open_is_gone_on_with_wherever_its_process_died(seed: int):
+    rng, plan = planned(seed)
+    run = Run(plan, rng, [asked(*question) for question in QUESTIONS], is_lost=True)
+    await run.to_the_end()
+    await run.go_on()
+    effects = Counter(arguments["order"] for _, arguments in run.desk.world.effects())
+    begun = [one.id for one in await run.desk.world.messages() if isinstance(one, HumanMessage)]
+    assert len(begun) >= len(QUESTIONS) - 1, "only the question whose record was lost may be unknown"
+    assert sorted(run.endings()) == [(query_id, f"done {text}") for query_id, text in QUESTIONS if query_id in begun]
+    assert effects == Counter(text for query_id, text in QUESTIONS if "refund" in text and query_id in begun)
+    assert not await run.desk.held.inner.all(THREAD.checkpoint_id)
+    assert not [one for one in run.registry.approvals.values() if one.status == "pending"]
+    await run.go_on()
+    assert effects == Counter(arguments["order"] for _, arguments in run.desk.world.effects())

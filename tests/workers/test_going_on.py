@@ -6,7 +6,7 @@ from flows.agent import graph
 from flows.agent.threads import GraphVersionError, ThreadRef
 from tests.fakes.agents import THREAD, World, one, only
 from tests.fakes.chat_model import Script, call, say
-from tests.workers.desk import Desk, asked, decided, event
+from tests.workers.desk import Desk, asked, continued, decided
 from tests.workers.test_moments import due_of, timed_out
 from topics.errors import LeaseBusyError, UnavailableError
 from topics.events import (
@@ -15,7 +15,6 @@ from topics.events import (
     AnswerHeld,
     ApprovalExecuted,
     ApprovalRequested,
-    QueryContinued,
 )
 
 NOTE = call(("c1", "add_note", {"text": "n"}))
@@ -25,10 +24,6 @@ GONE = say(error=UnavailableError("gone"))
 
 def desk_with(*turns) -> Desk:
     return Desk(World(script=Script(turns=list(turns))))
-
-
-def continued(*, tenant: str = "acme"):
-    return event("go-on", QueryContinued(thread_id="T-17"), tenant=tenant)
 
 
 async def lost(desk: Desk, record) -> None:
