@@ -33,13 +33,17 @@ def plain(body: str) -> str:
 
 @dataclass
 class _Frame:
-    """An open element whose text is written when it ends. `rows` are a table's, `cells` a row's; `items` counts a list's."""
+    """An open element whose text is written when it ends. `rows` are a table's, `cells` a row's; `items` counts a list's.
+
+    `line_begins`: the first visible sign of the line that is being written.
+    """
 
     tag: str
     parts: list[str] = field(default_factory=list[str])
     rows: list[list[str]] = field(default_factory=list[list[str]])
     cells: list[str] = field(default_factory=list[str])
     items: int = 0
+    line_begins: str = ""
 
 
 class _Reader(HTMLParser):
@@ -63,7 +67,8 @@ class _Reader(HTMLParser):
         elif tag in _PARAGRAPHS:
             self._write("\n\n")
         elif tag == "br":
-            self._write(" " if self._in_row() else "\n")
+            # Pages mix both: a line end would tear a row of a Markdown table.
+            self._write(" " if self._frames[-1].line_begins == "|" else "\n")
         elif tag in _FRAMES:
             self._begin(tag)
 
@@ -119,17 +124,10 @@ class _Reader(HTMLParser):
         return frame.tag
 
     def _write(self, text: str) -> None:
-        self._frames[-1].parts.append(text)
-
-    def _in_row(self) -> bool:
-        """Whether the line so far is a row of a Markdown table: pages mix both, and a line end would tear the row."""
-        line = ""
-        for part in reversed(self._frames[-1].parts):
-            _, end, after = part.rpartition("\n")
-            line = after + line
-            if end:
-                break
-        return line.lstrip().startswith("|")
+        frame = self._frames[-1]
+        frame.parts.append(text)
+        _, end, line = text.rpartition("\n")
+        frame.line_begins = (("" if end else frame.line_begins) + line.lstrip())[:1]
 
 
 def _code(text: str) -> str:
