@@ -11,7 +11,7 @@ from tests.stories.world import World
 from topics.events import AnswerDelta, AnswerFailed, QueryCancelled
 from workers.demo.crew import crew
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(240)]
 
 LONG = " ".join(f"word-{number}" for number in range(400))
 TOKENS_PER_S = 10.0
