@@ -55,7 +55,7 @@ class CallOffs:
 
     @contextmanager
     def running(self, thread: ThreadRef, query_id: str) -> Generator[None]:
-        """Count a query as running for as long as the block does."""
+        """Count a query as running for as long as the block does. A model call that a cancelled run leaves behind ends with it."""
         query = (thread, query_id)
         self._running[query] = self._running.get(query, 0) + 1
         try:
@@ -64,6 +64,9 @@ class CallOffs:
             self._running[query] -= 1
             if not self._running[query]:
                 del self._running[query]
+                # LangGraph leaves a node's task running when its own exit is cancelled too, as anyio does at every wait.
+                if (scope := self._calls.get(query)) is not None:
+                    scope.cancel()
 
     @contextmanager
     def model_call(self, thread: ThreadRef, query_id: str) -> Generator[anyio.CancelScope]:
@@ -74,4 +77,5 @@ class CallOffs:
             try:
                 yield scope
             finally:
-                del self._calls[query]
+                if self._calls.get(query) is scope:  # the next run of the query may have begun its own
+                    del self._calls[query]

@@ -94,6 +94,8 @@ class ModelTurn:
             # Raised again, it would leave an open step, which every later question of the thread would run into.
             _log.warning("a call of the model for %s was rejected: %s, %s", state["tenant"], error.reason_code, error)
             return self._end(state, code=_REJECTIONS.get(error.reason_code, "rejected"), text="")
+        if call.cancelled_caught and not self._is_off(state, runtime):
+            raise UnavailableError("the run was given up")  # whoever continues it calls the model again
         if call.cancelled_caught or (raw.tool_calls and self._is_off(state, runtime)):
             return self._end(state, code="cancelled", text="")
         return self._settle(state, raw)

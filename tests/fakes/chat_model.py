@@ -47,6 +47,7 @@ class Script:
     answer: Callable[[Sequence[BaseMessage]], Turn] | None = None
     prompts: list[list[BaseMessage]] = field(default_factory=list)
     tools: list[str] = field(default_factory=list)
+    on_close: Callable[[], None] = lambda: None
 
     def next(self, messages: Sequence[BaseMessage]) -> Turn:
         self.prompts.append(list(messages))
@@ -99,7 +100,10 @@ class FakeChatModel(BaseChatModel):
                 await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
             yield chunk
         if turn.hangs:
-            await anyio.sleep_forever()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.script.on_close()
         if turn.error is not None:
             raise turn.error
 

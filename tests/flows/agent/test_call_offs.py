@@ -99,3 +99,20 @@ def test_what_was_handled_is_forgotten_and_no_more_than_a_bound_is_remembered():
         offs.call_off(THREAD, f"n{number}")
     assert not offs.is_off(THREAD, "n4")
     assert offs.is_off(THREAD, "n5")
+
+
+async def test_a_run_that_is_cancelled_leaves_no_model_call_behind_and_is_continued_by_the_next():
+    """P7, P9: a lost lease or a time limit cancels the run; its model call would go on for as long as the provider lets it."""
+    closed = anyio.Event()
+    world = _world(say("I ", "never end", hangs=True), say("Fine."))
+    world.script.on_close = closed.set
+    told = []
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_collect, world, told)
+            while not only(events.AnswerDelta, told):
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        await closed.wait()
+    world.fence = 1  # the first ask was not the fake's
+    assert adds_up(await world.ask()).text == "Fine."
