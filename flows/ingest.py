@@ -15,8 +15,7 @@ from topics.events import ArticlePublished, ArticleRetired
 async def index_article(article: ArticlePublished, *, tenant: str, embedder: Embedder, index: ArticleIndex) -> int:
     """Cut an article, embed its passages and swap them in at once. Running it again changes nothing.
 
-    A revision with the content that the index holds already, embedded by the same model, is not embedded again. Another content
-    is embedded whole: with one paragraph the passages after it change too.
+    Only passages are embedded that the article did not have before, by the same model and under the same headings.
 
     Returns:
         How many passages the article has now. One without any text is taken out: 0.
@@ -34,8 +33,15 @@ async def index_article(article: ArticlePublished, *, tenant: str, embedder: Emb
     content = _digest([embedder.space, article.title, *texts])
     if await index.keep(tenant=tenant, article_id=article.article_id, passages=passages, content=content):
         return len(passages)
-    vectors = await embedder.embed(texts, tenant=tenant)
-    await index.replace(tenant=tenant, article_id=article.article_id, passages=passages, vectors=vectors, content=content)
+    vectors = await _vectors(article.article_id, pieces, tenant=tenant, embedder=embedder, index=index)
+    await index.replace(
+        tenant=tenant,
+        article_id=article.article_id,
+        passages=passages,
+        vectors=vectors,
+        content=content,
+        space=embedder.space,
+    )
     return len(passages)
 
 
@@ -43,6 +49,16 @@ def _pieces(title: str, body: str) -> list[Piece]:
     """The passages of an article, without those that repeat one before them."""
     kept = distinct(chunk(title, body), text=lambda piece: piece.text)
     return [replace(piece, ordinal=ordinal) for ordinal, piece in enumerate(kept)]
+
+
+async def _vectors(
+    article_id: str, pieces: Sequence[Piece], *, tenant: str, embedder: Embedder, index: ArticleIndex
+) -> Sequence[Sequence[float]]:
+    """One vector a piece: the one that the index holds, where it has it."""
+    known = await index.embedded(tenant=tenant, article_id=article_id, space=embedder.space)
+    missing = [piece for piece in pieces if (piece.title_path, piece.text) not in known]
+    made = iter(await embedder.embed([embedding_text(piece) for piece in missing], tenant=tenant) if missing else ())
+    return [known[place] if (place := (piece.title_path, piece.text)) in known else next(made) for piece in pieces]
 
 
 def _digest(texts: Sequence[str]) -> str:

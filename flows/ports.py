@@ -69,10 +69,24 @@ class ArticleIndex(Protocol):
         """
         ...
 
+    async def embedded(self, *, tenant: str, article_id: str, space: str) -> Mapping[tuple[str, str], Sequence[float]]:
+        """The vectors of an article by title path and text, as far as they are of this space."""
+        ...
+
     async def replace(
-        self, *, tenant: str, article_id: str, passages: Sequence[Passage], vectors: Sequence[Sequence[float]], content: str
+        self,
+        *,
+        tenant: str,
+        article_id: str,
+        passages: Sequence[Passage],
+        vectors: Sequence[Sequence[float]],
+        content: str,
+        space: str,
     ) -> None:
-        """Swap all passages of an article at once. `vectors[i]` belongs to `passages[i]`; `content` is told by `keep`."""
+        """Swap all passages of an article at once. `vectors[i]` belongs to `passages[i]`, and all are of one space.
+
+        `content` is what `keep` tells again, `space` what `embedded` does.
+        """
         ...
 
     async def remove(self, *, tenant: str, article_id: str) -> int:

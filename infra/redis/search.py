@@ -41,19 +41,30 @@ will with would you your
 STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
 
 # KEYS: the article's card, what its passages' keys begin with.
-# ARGV: revision, hash of the content, values a passage, then all fields and values.
+# ARGV: revision, hash of the content, space of the vectors, values a passage, then all fields and values.
 # The card remembers how many passages there are, so that all old ones go, whatever the new number is.
 _REPLACE: Final = """
 local known = redis.call('HMGET', KEYS[1], 'revision', 'passages')
 if known[1] and tonumber(known[1]) > tonumber(ARGV[1]) then return -1 end
 for ordinal = 0, tonumber(known[2] or '0') - 1 do redis.call('DEL', KEYS[2] .. ordinal) end
-local width = tonumber(ARGV[3])
-local count = (#ARGV - 3) / width
+local width = tonumber(ARGV[4])
+local count = (#ARGV - 4) / width
 for ordinal = 0, count - 1 do
-  redis.call('HSET', KEYS[2] .. ordinal, unpack(ARGV, 4 + ordinal * width, 3 + (ordinal + 1) * width))
+  redis.call('HSET', KEYS[2] .. ordinal, unpack(ARGV, 5 + ordinal * width, 4 + (ordinal + 1) * width))
 end
-redis.call('HSET', KEYS[1], 'revision', ARGV[1], 'passages', count, 'content', ARGV[2])
+redis.call('HSET', KEYS[1], 'revision', ARGV[1], 'passages', count, 'content', ARGV[2], 'space', ARGV[3])
 return count
+"""
+# KEYS as above. ARGV: space of the vectors.
+_EMBEDDED: Final = """
+local known = redis.call('HMGET', KEYS[1], 'passages', 'space')
+local found = {}
+if known[2] ~= ARGV[1] then return found end
+for ordinal = 0, tonumber(known[1]) - 1 do
+  local fields = redis.call('HMGET', KEYS[2] .. ordinal, 'title_path', 'text', 'vector')
+  if fields[3] then table.insert(found, fields) end
+end
+return found
 """
 # KEYS as above. ARGV: revision, hash of the content, url.
 _KEEP: Final = """
@@ -127,6 +138,7 @@ class RedisArticleIndex:
         self._dimensions = dimensions
         self._replace = Script(client, _REPLACE)
         self._keep = Script(client, _KEEP)
+        self._embedded = Script(client, _EMBEDDED)
         self._remove = Script(client, _REMOVE)
 
     async def prepare(self) -> None:
@@ -159,6 +171,17 @@ class RedisArticleIndex:
         with failures():
             return bool(await self._keep(self._keys_of(tenant, article_id), arguments))
 
+    async def embedded(self, *, tenant: str, article_id: str, space: str) -> Mapping[tuple[str, str], Sequence[float]]:
+        """The vectors of an article by title path and text, as far as they are of this space.
+
+        Raises:
+            ValueError: There is no tenant.
+            OutageError: No answer.
+        """
+        with failures():
+            found = await self._embedded(self._keys_of(tenant, article_id), [space])
+        return {(_text(path), _text(text)): _numbers(vector) for path, text, vector in found}
+
     async def replace(
         self,
         *,
@@ -167,8 +190,9 @@ class RedisArticleIndex:
         passages: Sequence[_StoredPassage],
         vectors: Sequence[Sequence[float]],
         content: str = "",
+        space: str = "",
     ) -> None:
-        """Swap all passages of an article in one step. `vectors[i]` belongs to `passages[i]`.
+        """Swap all passages of an article in one step. `vectors[i]` belongs to `passages[i]`; all are of one space.
 
         An older revision than the stored one changes nothing: a record that is replayed late does not win.
 
@@ -183,7 +207,7 @@ class RedisArticleIndex:
             return
         self._check(tenant, article_id, passages)
         rows = [_row(passage, vector) for passage, vector in zip(passages, vectors, strict=True)]
-        arguments = [passages[0].revision, content, len(rows[0]), *(value for row in rows for value in row)]
+        arguments = [passages[0].revision, content, space, len(rows[0]), *(value for row in rows for value in row)]
         with failures():
             await self._replace(self._keys_of(tenant, article_id), arguments)
 
@@ -331,6 +355,13 @@ def blob(vector: Sequence[float]) -> bytes:
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers.tobytes()
+
+
+def _numbers(stored: bytes) -> Sequence[float]:
+    numbers = array("f", stored)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 def _hits(reply: Any, *, scored: bool) -> list[Hit]:

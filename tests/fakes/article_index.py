@@ -42,6 +42,7 @@ class MemoryIndex:
     def __init__(self) -> None:
         self.articles: dict[tuple[str, str], list[tuple[Passage, Sequence[float]]]] = {}
         self.contents: dict[tuple[str, str], str] = {}
+        self.spaces: dict[tuple[str, str], str] = {}
         self.leaks = False
         self.errors: dict[str, Exception] = {}
 
@@ -55,6 +56,11 @@ class MemoryIndex:
         self.articles[(tenant, article_id)] = [(replace(p, revision=new.revision, url=new.url), vector) for p, vector in known]
         return True
 
+    async def embedded(self, *, tenant: str, article_id: str, space: str) -> dict[tuple[str, str], Sequence[float]]:
+        if self.spaces.get((tenant, article_id)) != space:
+            return {}
+        return {(passage.title_path, passage.text): vector for passage, vector in self.articles.get((tenant, article_id), [])}
+
     async def replace(
         self,
         *,
@@ -63,12 +69,14 @@ class MemoryIndex:
         passages: Sequence[Passage],
         vectors: Sequence[Sequence[float]],
         content: str = "",
+        space: str = "",
     ) -> None:
         known = self.articles.get((tenant, article_id))
         if known and known[0][0].revision > passages[0].revision:
             return
         self.articles[(tenant, article_id)] = list(zip(passages, vectors, strict=True))
         self.contents[(tenant, article_id)] = content
+        self.spaces[(tenant, article_id)] = space
 
     async def remove(self, *, tenant: str, article_id: str) -> int:
         return len(self.articles.pop((tenant, article_id), []))

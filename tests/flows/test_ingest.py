@@ -78,6 +78,19 @@ async def test_a_new_revision_of_the_same_content_is_not_embedded_again() -> Non
     assert {passage.title for passage, _ in index.articles["acme", "a1"]} == {"Returns"}
 
 
+async def test_of_a_changed_article_only_what_is_new_is_embedded_and_every_passage_has_its_own_vector() -> None:
+    index, embedder = MemoryIndex(), WordEmbedder()
+    await index_article(article(), tenant="acme", embedder=embedder, index=index)
+    changed = f"Refunds take six days. {LONG}\n\n# Cards\nCards are refunded at once. {LONG}.\n# Cash\n{LONG} in cash"
+    await index_article(article(changed, revision=2), tenant="acme", embedder=embedder, index=index)
+    assert [text.split()[:4] for text in embedder.texts[2:]] == [
+        ["Refunds", "Refunds", "take", "six"],
+        ["Refunds", ">", "Cash", "step0"],
+    ]
+    for passage, vector in index.articles["acme", "a1"]:
+        assert vector == (await WordEmbedder().embed([f"{passage.title_path}\n{passage.text}"], tenant="acme"))[0]
+
+
 async def test_the_same_content_for_another_model_is_embedded_again() -> None:
     index, embedder = MemoryIndex(), WordEmbedder()
     await index_article(article(), tenant="acme", embedder=embedder, index=index)

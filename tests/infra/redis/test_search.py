@@ -115,6 +115,23 @@ async def test_no_words_find_nothing(index: RedisArticleIndex, words: str) -> No
     assert await index.lexical("acme", words, 10) == []
 
 
+async def test_vectors_come_back_by_heading_and_text_to_their_own_tenant_and_space_alone(index: RedisArticleIndex) -> None:
+    first, second = passage(text="Grüße"), replace(passage(ordinal=1, text="refund"), title_path="Refunds > Cards")
+    asked = {"tenant": "acme", "article_id": "a1"}
+    await index.replace(passages=[first, second], vectors=[EAST, NORTH], content="c", space="m/3", **asked)
+    found = await index.embedded(space="m/3", **asked)
+    assert {place: list(vector) for place, vector in found.items()} == {
+        ("Refunds", "Grüße"): EAST,
+        ("Refunds > Cards", "refund"): NORTH,
+    }
+    assert await index.embedded(space="n/3", **asked) == {}
+    assert await index.embedded(tenant="other", article_id="a1", space="m/3") == {}
+    await put(index, passage())
+    assert await index.embedded(space="m/3", **asked) == {}, "put by one that names no space"
+    await index.remove(**asked)
+    assert await index.embedded(space="", **asked) == {}
+
+
 async def test_a_shorter_revision_leaves_nothing_of_the_longer_one(
     index: RedisArticleIndex, redis_client: Redis, redis_keys: Keys
 ) -> None:
