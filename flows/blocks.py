@@ -80,57 +80,82 @@ def cut(text: str, max_tokens: int, *, overlap_tokens: int) -> list[str]:
     found = blocks(text)
     if not any(block.structured for block in found):
         return split(text, max_tokens, overlap_tokens=overlap_tokens)
-    units = (unit for block in found for unit in _units(block, max_tokens, overlap_tokens))
-    return [piece for piece in _filled(units, max_tokens) if piece.strip()]
+    leaves = (leaf for block in found for leaf in _leaves(block, max_tokens))
+    return [piece for piece in _joined(leaves, max_tokens, overlap_tokens) if piece.strip()]
 
 
-def _units(block: Block, most: int, overlap: int) -> Iterator[list[str]]:
-    """What is not cut any more, each as the one text that it is, or as the parts that it had to be cut into."""
-    fits = count_tokens(block.text) <= most
-    if block.parts and (block.kind in _LISTS or not fits):
+def _leaves(block: Block, most: int) -> Iterator[Block]:
+    """What a block is cut between: a list's items, and the blocks of an item or a quotation that does not fit."""
+    if block.parts and (block.kind in _LISTS or count_tokens(block.text) > most):
         for part in block.parts:
-            yield from _units(part, most, overlap)
-    elif fits:
-        yield [block.text]
-    elif block.kind == "fence":
-        yield _cut_code(block, most)
-    elif block.kind == "table":
-        yield _cut_under("".join(block.lines[:2]), block.lines[2:], "", most)
+            yield from _leaves(part, most)
     else:
-        yield split(block.text, most, overlap_tokens=overlap)
+        yield block
 
 
-def _filled(units: Iterable[Sequence[str]], most: int) -> Iterator[str]:
-    """Join units in a row while they fit. Of one that was cut, only the end is joined, with what follows."""
+def _joined(leaves: Iterable[Block], most: int, overlap: int) -> Iterator[str]:
+    """Texts of blocks in a row while they fit. One that has to be cut begins in the piece of the few lines before it."""
     filling, tokens = "", 0
-    for *cut_off, text in units:
-        size = count_tokens(text)
-        if cut_off or tokens + size > most:
-            yield from (filling, *cut_off)
-            filling, tokens = "", 0
-        filling += text
-        tokens += size
+    for leaf in leaves:
+        size = count_tokens(leaf.text)
+        if tokens + size > most:
+            first, *rest = [leaf.text] if size <= most else _cut(leaf, most, overlap, lead=tokens)
+            if size > most and tokens + count_tokens(first) <= most:
+                first = filling + first
+            else:
+                yield filling
+            *before, filling = first, *rest
+            yield from before
+            tokens = count_tokens(filling)
+        else:
+            filling += leaf.text
+            tokens += size
     yield filling
 
 
-def _cut_code(block: Block, most: int) -> list[str]:
+def _cut(block: Block, most: int, overlap: int, *, lead: int) -> list[str]:
+    lead = lead if lead <= most // 4 else 0
+    if block.kind == "fence":
+        return _cut_code(block, most, lead)
+    if block.kind == "table":
+        return _cut_under("".join(block.lines[:2]), block.lines[2:], "", most, lead)
+    return split(block.text, most, overlap_tokens=overlap)
+
+
+def _cut_code(block: Block, most: int, lead: int) -> list[str]:
     opening, *body = block.lines
     before = opening[: opening.index(block.fence)]
     last = body[-1].strip(" \t\n>" if ">" in before else None) if body else ""
     # The text may end before the code does.
     closed = last.startswith(block.fence) and not last.strip(block.fence[0])
     closing = body.pop() if closed else f"{_SIGN.sub(' ', before)}{block.fence}\n"
-    return _cut_under(opening, body, closing, most)
+    return _cut_under(opening, body, closing, most, lead)
 
 
-def _cut_under(opening: str, lines: Sequence[str], closing: str, most: int) -> list[str]:
-    """Lines in pieces that each have the opening above and the closing below; as plain text when those take half the room."""
+def _cut_under(opening: str, lines: Sequence[str], closing: str, most: int, lead: int) -> list[str]:
+    """Lines in pieces that each have the opening above and the closing below; as plain text when those take half the room.
+
+    The first piece leaves room for `lead` tokens, where its first line does.
+    """
     room = most - count_tokens(opening + closing)
     if room < most // 2:
         return split("".join((opening, *lines, closing)), most)
-    units = ([line] if count_tokens(line) <= room else split(line, room) for line in lines)
-    filled = (part for part in _filled(units, room) if part.strip())
+    parts = (part for line in lines for part in ([line] if count_tokens(line) <= room else split(line, room)))
+    filled = (part for part in _filled(parts, room, lead) if part.strip())
     return [f"{opening}{part.removesuffix(_END)}{_END}{closing}" for part in filled]
+
+
+def _filled(texts: Iterable[str], most: int, lead: int) -> Iterator[str]:
+    """Texts in a row joined while they fit, the first ones beside `lead` tokens."""
+    filling, tokens = "", lead
+    for text in texts:
+        size = count_tokens(text)
+        if tokens + size > most:
+            yield filling
+            filling, tokens = "", 0
+        filling += text
+        tokens += size
+    yield filling
 
 
 def _shared_out(nodes: Sequence[SyntaxTreeNode], lines: Sequence[str], start: int, end: int) -> Iterator[Block]:

@@ -40,10 +40,11 @@ async def test_what_was_asked_for_can_be_shipped_and_nothing_else(tmp_path: Path
     assert third.embedded == 1
 
 
-async def test_the_shipped_vectors_are_those_of_today_s_passages(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", judged.SETS)
+async def test_the_shipped_vectors_are_those_of_today_s_passages(name: str, tmp_path: Path) -> None:
     """Else `make figures` waits for the model: `python -m bench.figures.ship_vectors` makes them anew."""
     shipped = kept(WordEmbedder(dimensions=384), tmp_path, SHIPPED)
     passages = 0
-    for article in judged.load("wixqa").articles:
-        passages += await index_article(article, tenant="wixqa", embedder=shipped, index=MemoryIndex())
+    for article in judged.load(name).articles:
+        passages += await index_article(article, tenant=name, embedder=shipped, index=MemoryIndex())
     assert shipped.embedded <= passages / 10

@@ -159,6 +159,16 @@ def test_code_that_never_ends_is_closed_in_each_piece() -> None:
     assert all(re.fullmatch(r"  ~~~ini\n(  key\d+ = \d+\n)+  ~~~", piece.rstrip()) for piece in pieces[1:])
 
 
+@pytest.mark.parametrize(("head", "end"), [("```py\n", "```"), ("| a | b |\n|---|---|\n", "")])
+def test_what_has_to_be_cut_begins_where_it_is_announced(head: str, end: str) -> None:
+    rows = "".join(f"| row{number} | x |\n" for number in range(20))
+    first, second, *_ = cut(f"Do this:\n\n{head}{rows}{end}", 40, overlap_tokens=0)
+    assert first.startswith(f"Do this:\n\n{head}| row0 |")
+    assert second.startswith(head)
+    long = "word " * 30
+    assert cut(f"{long}\n\n{head}{rows}{end}", 40, overlap_tokens=0)[0].strip() == long.strip()
+
+
 def test_code_under_a_line_that_takes_half_the_room_is_cut_as_text() -> None:
     text = "".join(["```", "info " * 20, "\n", "line\n" * 30, "```"])
     assert all(count_tokens(piece) <= 30 for piece in cut(text, 30, overlap_tokens=0))
