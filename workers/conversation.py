@@ -41,10 +41,14 @@ class Question:
 
 
 class Standing(NamedTuple):
-    """What is decided of what a thread waits for: verdicts to apply, and approvals whose time ended and with it their query."""
+    """What is decided of what a thread waits for: verdicts to apply, and approvals whose time ended and with it their query.
+
+    `withdrawn` says why one was taken back, or is None.
+    """
 
     won: tuple[tuple[str, Verdict], ...]
     expired: frozenset[str]
+    withdrawn: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +141,7 @@ class Conversation:
         """
         async with self._leased(thread) as lease:
             await self.call_offs.hear([thread])
-            version = self.agent.policy_version(thread.tenant)
-            while (stands := await self._withdraw(thread, POLICY_CHANGED, older_than=version)).won:
-                async with aclosing(self._apply(thread, lease, stands.won)) as payloads:
-                    async for payload in payloads:
-                        yield payload
-            run = self._end_of_time(thread, lease, stands) or self.agent.ask_again(thread, fence=lease.fence)
-            async with aclosing(self._registered(thread, run)) as payloads:
+            async with aclosing(self._ask_again(thread, lease)) as payloads:
                 async for payload in payloads:
                     yield payload
             async with aclosing(self._run_held(thread, lease)) as payloads:
@@ -188,10 +186,33 @@ class Conversation:
             async with aclosing(self._apply(thread, lease, stands.won)) as payloads:
                 async for payload in payloads:
                     yield payload
-        if (ending := self._end_of_time(thread, lease, stands)) is not None:
-            async with aclosing(self._registered(thread, ending)) as payloads:
+        if (ending := self._ending(thread, lease, begun, stands)) is not None:
+            async with aclosing(ending) as payloads:
                 async for payload in payloads:
                     yield payload
+
+    def _ending(self, thread: ThreadRef, lease: Lease, query_id: str, stands: Standing) -> AsyncGenerator[Payload] | None:
+        """Tell the thread what whoever closed an approval did not live to tell it: nobody can decide there any more."""
+        if stands.expired:
+            return self._call_off(thread, lease, query_id, reason=NOT_IN_TIME, expired=stands.expired)
+        if stands.withdrawn is None:
+            return None
+        if stands.withdrawn == POLICY_CHANGED:
+            return self._ask_again(thread, lease)
+        if stands.withdrawn in {NEW_MESSAGE, SUPERSEDED}:
+            return self._make_way(thread, lease)
+        return self._call_off(thread, lease, query_id, reason=stands.withdrawn)
+
+    async def _ask_again(self, thread: ThreadRef, lease: Lease) -> AsyncGenerator[Payload]:
+        version = self.agent.policy_version(thread.tenant)
+        while (stands := await self._withdraw(thread, POLICY_CHANGED, older_than=version)).won:
+            async with aclosing(self._apply(thread, lease, stands.won)) as payloads:
+                async for payload in payloads:
+                    yield payload
+        run = self._end_of_time(thread, lease, stands) or self.agent.ask_again(thread, fence=lease.fence)
+        async with aclosing(self._registered(thread, run)) as payloads:
+            async for payload in payloads:
+                yield payload
 
     async def _stands(self, thread: ThreadRef) -> Standing:
         """What has been decided about what the thread waits for."""
@@ -371,4 +392,5 @@ class Conversation:
 def _standing(states: Sequence[ApprovalState]) -> Standing:
     won = tuple((one.request.approval_id, one.verdict) for one in states if one.verdict is not None)
     expired = frozenset(one.request.approval_id for one in states if one.status == "expired" and one.verdict is None)
-    return Standing(won, expired)
+    withdrawn = next((one.reason for one in states if one.status == "withdrawn"), None)
+    return Standing(won, expired, withdrawn)

@@ -1,24 +1,36 @@
 """query.continued: what no record goes on with any more is gone on with, and nothing twice (P1, P2)."""
 
+from contextlib import suppress
+from typing import Any
+
 import pytest
 
 from flows.agent import graph
 from flows.agent.threads import GraphVersionError, ThreadRef
+from flows.approvals.policy import ApprovalPolicy
 from tests.fakes.agents import THREAD, World, one, only
+from tests.fakes.approvals import MemoryApprovalRegistry
 from tests.fakes.chat_model import Script, call, say
-from tests.workers.desk import Desk, asked, continued, decided
+from tests.workers.desk import Desk, asked, called_off, continued, decided
 from tests.workers.test_moments import due_of, timed_out
-from topics.errors import LeaseBusyError, UnavailableError
+from tests.workers.test_new_messages import desk_with as desk_that
+from topics.approval_state import ApprovalState
+from topics.errors import LeaseBusyError, OutageError, UnavailableError
 from topics.events import (
     AnswerCompleted,
     AnswerFailed,
     AnswerHeld,
+    ApprovalAccepted,
     ApprovalExecuted,
     ApprovalRequested,
+    ApprovalWithdrawn,
+    OnNewMessage,
 )
+from workers.conversation import CALLED_OFF
 
 NOTE = call(("c1", "add_note", {"text": "n"}))
 REFUND = call(("c1", "refund", {"order": "A", "cents": 1}))
+TWO_REFUNDS = call(("c1", "refund", {"order": "A", "cents": 1}), ("c2", "refund", {"order": "B", "cents": 1}))
 GONE = say(error=UnavailableError("gone"))
 
 
@@ -28,8 +40,22 @@ def desk_with(*turns) -> Desk:
 
 async def lost(desk: Desk, record) -> None:
     """Its record fails, and never comes again."""
-    with pytest.raises((UnavailableError, LeaseBusyError)):
+    with pytest.raises((UnavailableError, LeaseBusyError, OutageError)):
         await desk.handle(record)
+
+
+class DiesBehindWithdrawal(MemoryApprovalRegistry):
+    """Whoever takes an approval back does not live to tell its thread."""
+
+    async def withdraw(self, tenant: str, approval_id: str, reason: str = "") -> ApprovalState:
+        await super().withdraw(tenant, approval_id, reason)
+        raise OutageError("gone")
+
+
+async def lost_behind_withdrawal(desk: Desk, record) -> None:
+    desk.registry.__class__ = DiesBehindWithdrawal
+    await lost(desk, record)
+    desk.registry.__class__ = MemoryApprovalRegistry
 
 
 async def test_a_step_that_was_left_open_is_continued_and_its_effect_does_not_run_again():
@@ -64,6 +90,62 @@ async def test_the_end_of_an_approval_s_time_that_the_thread_was_not_told_is_tol
     told = await desk.handle(continued())
     assert one(AnswerFailed, told).code == "cancelled"
     assert desk.world.effects() == []
+
+
+async def test_a_decision_that_wins_beside_an_end_of_time_is_told_what_became_of_it_and_is_not_withdrawn():
+    """P3."""
+    desk = desk_with(TWO_REFUNDS)
+    first, second = only(ApprovalRequested, await desk.handle(asked("q1")))
+    await desk.registry.store((await desk.registry.find("acme", first.approval_id)).changed(status="expired"))
+    decisions: list[Any] = [decided(second)]
+
+    class DecidedMeanwhile(MemoryApprovalRegistry):
+        async def find(self, tenant: str, approval_id: str) -> ApprovalState | None:
+            found = await super().find(tenant, approval_id)
+            while approval_id == second.approval_id and decisions:
+                with suppress(LeaseBusyError):
+                    await desk.handle(decisions.pop())
+            return found
+
+    desk.registry.__class__ = DecidedMeanwhile
+    told = await desk.handle(continued())
+    assert [(one.approval_id, one.standing) for one in only(ApprovalAccepted, desk.told)] == [(second.approval_id, "won")]
+    assert [(one.approval_id, one.status) for one in only(ApprovalExecuted, told)] == [(second.approval_id, "not_run")]
+    assert only(ApprovalWithdrawn, told) == []
+    assert one(AnswerFailed, told).code == "cancelled"
+
+
+async def test_what_was_taken_back_and_whose_thread_was_not_told_is_called_off():
+    """P1: nobody can decide it any more, so nothing else would end the question."""
+    desk = desk_with(TWO_REFUNDS, say("two"))
+    requests = only(ApprovalRequested, await desk.handle(asked("q1")))
+    one(AnswerHeld, await desk.handle(asked("q2")))
+    await lost_behind_withdrawal(desk, called_off("q1"))
+    told = await desk.handle(continued())
+    assert [one.reason for one in only(ApprovalWithdrawn, told)] == [CALLED_OFF] * len(requests)
+    assert one(AnswerFailed, told).code == "cancelled"
+    assert one(AnswerCompleted, told).text == "two"
+    assert {state.status for state in desk.registry.approvals.values()} == {"withdrawn"}
+    assert desk.world.effects() == []
+
+
+@pytest.mark.parametrize(("rule", "code"), [("cancel", "cancelled"), ("revise", "superseded")])
+async def test_what_gave_way_to_a_new_message_that_was_lost_ends_by_the_rule_of_its_calls(rule: OnNewMessage, code: str):
+    desk = desk_that(rule, REFUND, say("two"))
+    await desk.handle(asked("q1"))
+    await lost_behind_withdrawal(desk, asked("q2"))
+    assert one(AnswerFailed, await desk.handle(continued())).code == code
+    assert one(AnswerCompleted, await desk.handle(asked("q2"))).text == "two"
+
+
+async def test_what_was_taken_back_for_a_new_policy_is_asked_again():
+    desk = desk_with(REFUND)
+    request = one(ApprovalRequested, await desk.handle(asked("q1")))
+    desk.world.policy = ApprovalPolicy(version="2")
+    await lost_behind_withdrawal(desk, decided(request))
+    told = await desk.handle(continued())
+    assert [one.policy_version for one in only(ApprovalRequested, told)] == ["1", "2"]
+    assert one(ApprovalWithdrawn, told).approval_id == request.approval_id
 
 
 async def test_questions_that_wait_on_a_free_thread_run_in_their_order():
