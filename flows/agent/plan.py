@@ -182,6 +182,8 @@ class Planner:
                 plan.runs.append({**call, "asked": True, "told": told})
             case "reject":
                 plan.answer(call, f"{UNKNOWN} {GAVE_UP}", approval_id=approval_id, status="in_doubt")
+            case "approve" if self.parts.call_offs.is_off(self.thread, self.state["query_id"]):
+                plan.answer(call, f"{decided.CALLED_OFF} {UNKNOWN}", approval_id=approval_id, status="in_doubt")
             case "approve" if isinstance(self._word_on(doubt, doubt["arguments"]), Deny):
                 plan.answer(call, f"{UNKNOWN} {DENIED_NOW}", approval_id=approval_id, status="in_doubt")
             case "approve" if counts:

@@ -227,3 +227,24 @@ async def test_a_write_runs_again_under_its_key_and_a_lookup_answers_for_what_ca
     assert only(ApprovalRequested, told) == []
     assert [name for name, _ in world.effects()] == [effect]
     assert adds_up(told).text == "Done."
+
+
+async def test_what_a_person_wants_run_again_does_not_begin_once_the_query_is_called_off():
+    """Its record may come only after this: until then the asker's word is heard wherever something would begin."""
+    world, _, doubt, _ = await in_doubt(at=BEFORE)
+    world.call_offs.call_off(THREAD, "q1")
+    told = await world.resume(doubt)
+    assert wired(world) == 0
+    settled = next(fact for fact in only(ApprovalExecuted, told) if fact.approval_id == doubt.approval_id)
+    assert settled.status == "in_doubt"
+    assert one(events.AnswerFailed, told).code == "cancelled"
+
+
+async def test_what_a_person_found_out_stands_though_the_query_is_called_off():
+    world, _, doubt, _ = await in_doubt()
+    world.call_offs.call_off(THREAD, "q1")
+    told = await world.resume(doubt, "respond", message="The bank has it.")
+    assert wired(world) == 1
+    settled = next(fact for fact in only(ApprovalExecuted, told) if fact.approval_id == doubt.approval_id)
+    assert settled.status == "ok"
+    assert one(events.AnswerFailed, told).code == "cancelled"
