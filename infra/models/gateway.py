@@ -34,7 +34,7 @@ OUTPUT_TOKENS: Final = 1_000  # of a reply whose length nobody bounds, for the e
 
 
 class GatewayChatModel(ProviderChatModel):
-    """See `gateway_model`. A call's metadata names its tenant, its query, and from `configurable={"model": ...}` its own model."""
+    """See `gateway_model`. A call's metadata names tenant, thread and query, and from `configurable={"model": ...}` its own model."""
 
     _fallback: Fallback = PrivateAttr()
 
@@ -178,13 +178,19 @@ def _asked(  # the clients' own methods, and not `ainvoke` and `astream`: one ca
 ) -> Asked[T]:
     return Asked(
         tenant=str(metadata.get("tenant", "")),
-        run=str(metadata.get("query", "")),
+        run=_run(metadata),
         model=kwargs.get("model") or metadata.get("model"),
         tokens=estimated_tokens(messages, kwargs),
         begin=begin,
         says=lambda piece: _says(message_of(piece)),
         usage=lambda piece: _usage(message_of(piece)),
     )
+
+
+def _run(metadata: Mapping[str, Any]) -> str:
+    """A query by its thread: ids of events are their source's own, and those of two threads may be alike."""
+    query_id = metadata.get("query")
+    return f"{metadata.get('thread', '')}\n{query_id}" if query_id else ""
 
 
 def _metadata(kwargs: dict[str, Any], run_manager: AsyncCallbackManagerForLLMRun | None) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ class Call:
 
     Args:
         tokens: An estimate of input and output together.
-        run: The id of the query that it is made for; empty: for none.
+        run: The query that it is made for, by its thread and id; empty: for none.
     """
 
     provider: str

@@ -219,9 +219,9 @@ class Keys:
         """What a tenant has used on a day, such as 2026-01-31."""
         return f"{self.prefix}:spent:{{{encode(tenant)}}}:{day}"
 
-    def run(self, tenant: str, query_id: str) -> str:
+    def run(self, tenant: str, query: str) -> str:
         """Set once a query counts as a run of its tenant."""
-        return f"{self.prefix}:spent:{{{encode(tenant)}}}:run:{encode(query_id)}"
+        return f"{self.prefix}:spent:{{{encode(tenant)}}}:run:{encode(query)}"
 
     def _chain(self, scope: str, tenant: str, what: str) -> str:
         return f"{self.prefix}:chain:{{{encode(scope)}:{encode(tenant)}}}:{what}"

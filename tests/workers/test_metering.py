@@ -96,10 +96,12 @@ class Shop:
         article = ArticlePublished(article_id="returns", title="Returns", body=text)
         await index_article(article, tenant=tenant, embedder=self.models.embedder, index=self.index)
 
-    async def ask(self, tenant: str, query_id: str, text: str = "How do I return a product?") -> list[Payload]:
+    async def ask(
+        self, tenant: str, query_id: str, text: str = "How do I return a product?", *, thread_id: str = "t"
+    ) -> list[Payload]:
         """Ask until the query ends, as a lane would. Each try may die of a failure."""
         self.world.retriever = HybridRetriever(branches=self.index, embedder=self.models.embedder)
-        agent, thread = self.world.agent(model=self.models.chat), ThreadRef(tenant, "t")
+        agent, thread = self.world.agent(model=self.models.chat), ThreadRef(tenant, thread_id)
         with anyio.fail_after(PATIENCE_S):
             while True:
                 self.world.fence += 1
@@ -234,8 +236,17 @@ async def test_a_query_over_the_budget_of_runs_ends_so_and_asks_nobody_while_one
     assert isinstance(failed, AnswerFailed)
     assert failed.code == "budget_exceeded"
     assert len(await shop.journal("a")) == asked
-    await shop.budgets.admit(Call("a", CHAT, "acme", 1, run="q2"))
+    await shop.budgets.admit(Call("a", CHAT, "acme", 1, run="t\nq2"))
     assert [type(one) for one in await shop.ask("globex", "q1", "Hello")] == [AnswerCompleted], "each tenant has its own"
+
+
+async def test_queries_of_two_threads_are_two_runs_though_their_ids_are_alike(open_shop):
+    """An event's id is its source's own."""
+    shop = await open_shop(runs=1)
+    assert [type(one) for one in await shop.ask("acme", "q1", "Hello")] == [AnswerCompleted]
+    (failed,) = await shop.ask("acme", "q1", "Hello", thread_id="another")
+    assert isinstance(failed, AnswerFailed)
+    assert failed.code == "budget_exceeded"
 
 
 async def test_a_query_that_dies_and_comes_again_is_one_run(open_shop):

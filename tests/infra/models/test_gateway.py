@@ -31,7 +31,7 @@ from topics.errors import (
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
 POLICY = BreakerPolicy(failures_in_a_row=3, open_s=5.0, max_open_s=30.0)
-ACME: Any = {"metadata": {"tenant": "acme", "query": "q-1"}}
+ACME: Any = {"metadata": {"tenant": "acme", "thread": "t-1", "query": "q-1"}}
 
 
 @dataclass
@@ -430,7 +430,7 @@ async def test_the_meter_is_asked_before_and_told_after_each_call(two: Two) -> N
     two.a.answer(failure(503))
     await answer(two.model)
     calls = [(call.provider, call.model, call.tenant, call.run) for call in two.meter.admitted]
-    assert calls == [("a", "a-1", "acme", "q-1"), ("b", "b-1", "acme", "q-1")]
+    assert calls == [("a", "a-1", "acme", "t-1\nq-1"), ("b", "b-1", "acme", "t-1\nq-1")]
     assert two.meter.settled == [("a", Usage(0, 0)), ("b", Usage(5, 2))]
     assert two.meter.admitted[0].tokens == estimated_tokens([HumanMessage("hello")], {}) == 1001
 
