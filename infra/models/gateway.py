@@ -34,7 +34,7 @@ OUTPUT_TOKENS: Final = 1_000  # of a reply whose length nobody bounds, for the e
 
 
 class GatewayChatModel(ProviderChatModel):
-    """See `gateway_model`. A call's metadata names tenant, thread and query, and from `configurable={"model": ...}` its own model."""
+    """See `gateway_model`. A call's metadata names tenant, thread, query, and from `configurable={"model": ...}` its own model."""
 
     _fallback: Fallback = PrivateAttr()
 

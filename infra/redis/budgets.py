@@ -1,8 +1,8 @@
 """What each tenant may use of the models in a day: tokens, money and runs, for all processes together.
 
 Before a call its estimate is taken off, afterwards what it used: many calls at once cannot all pass on what only one may spend.
-What nobody counted stays estimated. A run is taken off by a query's first call, and known by its thread and id from then on, so that
-one that is tried again, or goes on another day, is no second run. A day is a UTC day.
+What nobody counted stays estimated. A run is taken off by a query's first call, and known by its thread and id from then on, so
+that one that is tried again, or goes on another day, is no second run. A day is a UTC day.
 """
 
 from collections.abc import Callable, Mapping
