@@ -10,7 +10,7 @@ from infra.redis.keys import CALL_OFF_TTL, Keys, milliseconds
 
 # KEYS: called off. ARGV: time to live, query ids.
 NOTE: Final = """
-redis.call('SADD', KEYS[1], unpack(ARGV, 2))
+for i = 2, #ARGV do redis.call('SADD', KEYS[1], ARGV[i]) end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 """
 

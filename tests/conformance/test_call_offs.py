@@ -32,3 +32,10 @@ async def test_nothing_to_note_and_nobody_to_read_for_change_nothing(notes: Any)
 async def test_it_is_forgotten_by_itself(redis_client: Any, redis_keys: Any):
     await RedisCallOffNotes(redis_client, keys=redis_keys).note("t1", ["q1"])
     assert 0 < await redis_client.pttl(redis_keys.called_off("t1")) <= milliseconds(CALL_OFF_TTL)
+
+
+async def test_a_thread_with_very_many_questions_is_called_off_as_well(notes: Any):
+    """More than a script can take apart at once."""
+    many = {f"q{number}" for number in range(10_000)}
+    await notes.note("t1", many)
+    assert [set(one) for one in await notes.noted(["t1"])] == [many]
