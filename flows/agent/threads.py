@@ -86,8 +86,8 @@ class Agent:
     ) -> AsyncGenerator[Payload]:
         """Run a query, or continue it, or tell what became of it.
 
-        A query that is over and was followed by others yields nothing. On a thread that waits for approvals another query
-        yields AnswerHeld, and is not stored.
+        A query that is over and was followed by so many others that it is no longer kept yields nothing. On a thread that
+        waits for approvals another query yields AnswerHeld, and is not stored.
 
         Args:
             fence: Of the thread's lease. It grows with each grant, and with it the attempt numbers.
@@ -101,6 +101,9 @@ class Agent:
         context = RunContext(thread, fence)
         before = await self._graph.snapshot(thread)
         if _is_past(before, query_id):
+            # Its record may be a dead letter that is replayed: whoever ended it may have died before it was told.
+            for payload in self._facts(before, self._stream(before, context, reopened="retry", query_id=query_id)):
+                yield payload
             return
         if before.open_step:
             async with aclosing(self._continue(before, context)) as payloads:

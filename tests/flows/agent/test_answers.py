@@ -9,6 +9,7 @@ from langgraph._internal import _constants as langgraph_constants
 
 from flows import prompts
 from flows.agent.search import NO_PASSAGES
+from flows.agent.state import KEPT_QUERIES
 from flows.agent.threads import AgentLimits, ThreadRef
 from flows.ports import Passage
 from tests.fakes.agents import World, adds_up, one, only
@@ -52,11 +53,17 @@ async def test_a_query_delivered_again_streams_its_answer_whole_under_a_new_atte
     assert len(world.script.prompts) == 1
 
 
-async def test_a_query_that_others_followed_yields_nothing():
-    world = _world(say("a"), say("b"))
+async def test_a_query_that_others_followed_is_told_again_while_it_is_kept_and_then_yields_nothing():
+    """P1: a dead letter that is replayed, of a process that died before it told what it had saved."""
+    world = _world(*(say(f"answer {number}") for number in range(KEPT_QUERIES + 2)))
+    first = adds_up(await world.ask(query_id="q0"))
     await world.ask(query_id="q1")
-    await world.ask(query_id="q2")
-    assert await world.ask(query_id="q1") == []
+    again = adds_up(await world.ask(query_id="q0"))
+    assert (again.query_id, again.text, again.identity()) == ("q0", "answer 0", first.identity())
+    for number in range(2, KEPT_QUERIES + 2):
+        await world.ask(query_id=f"q{number}")
+    assert await world.ask(query_id="q0") == []
+    assert len(world.script.prompts) == KEPT_QUERIES + 2
 
 
 async def test_citations_are_carried_from_the_passages_in_order_of_use():
