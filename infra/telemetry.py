@@ -4,9 +4,11 @@ What is logged on purpose is ids, codes and counts. What may slip through (an ex
 logs a request) is caught here: texts of exceptions that are not ours stay out, and everything else is redacted.
 """
 
+import json
 import logging
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from traceback import format_tb
 from types import TracebackType
 from typing import Any, Final, cast
@@ -21,14 +23,13 @@ MAX_FRAMES: Final = 40
 MAX_CHAIN: Final = 10
 
 
-def configure_logging(level: str, *, json: bool = True, redactor: Redactor | None = None) -> None:
+def configure_logging(level: str, *, redactor: Redactor | None = None) -> None:
     """Set up structlog and the standard library's logging once for the process, and keep the client libraries quiet below warnings.
 
     What ends the process is told in the same way: Python's own traceback would quote whatever the exception does.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     redact = guarded(redactor) if redactor else guarded()
-    renderer = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -36,7 +37,7 @@ def configure_logging(level: str, *, json: bool = True, redactor: Redactor | Non
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.ExceptionRenderer(lambda exc_info: safe_traceback(exc_info[1])),
             _Redacted(redact),
-            renderer,
+            structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
@@ -54,18 +55,25 @@ def configure_logging(level: str, *, json: bool = True, redactor: Redactor | Non
 
 
 class SafeFormatter(logging.Formatter):
-    """Lines of libraries: redacted, and without the texts of exceptions."""
+    """What the standard library's logging is given, of ours and of libraries: redacted, and without the texts of exceptions."""
 
     def __init__(self, redactor: Redactor) -> None:
-        super().__init__("%(levelname)s %(name)s %(message)s")
+        super().__init__("%(message)s")
         self._redact = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line and the frames behind it. The record keeps no text of an exception for the next handler."""
+        """One JSON object; `event` has the frames too. The record keeps no text of an exception for the next handler."""
         record.exc_text = None
-        line = super().format(record)
+        event = super().format(record)
         record.exc_text = None
-        return self._redact(line)
+        return json.dumps(
+            {
+                "event": self._redact(event),
+                "logger": record.name,
+                "level": record.levelname.lower(),
+                "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),
+            }
+        )
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 -- the name in the standard library
         """The frames, and what our own errors say."""

@@ -63,6 +63,17 @@ def test_a_log_still_says_where_a_bug_happened_and_of_which_type_it_was():
     assert "ValidationError: (its text is left out)" in found["exception"]
 
 
+def test_lines_of_the_standard_library_are_json_too_so_that_a_log_has_one_form():
+    code = (
+        "try:\n    fail()\nexcept ValueError:\n    logging.getLogger('flows.agent').exception('a call was rejected: %s', 'budget')"
+    )
+    found = json.loads(logged(code))
+    assert (found["logger"], found["level"]) == ("flows.agent", "error")
+    assert found["event"].startswith("a call was rejected: budget\n")
+    assert "ValidationError: (its text is left out)" in found["event"]
+    assert found["timestamp"].endswith("Z")
+
+
 def test_what_our_own_errors_say_is_told_and_so_is_what_led_to_them():
     error = RejectedError("the model's answer does not fit")
     error.__cause__ = KeyError(SECRET)
