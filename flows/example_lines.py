@@ -58,7 +58,7 @@ def _example(text: str, tenant: str, intents: Sequence[str]) -> Example:
     except ValidationError as error:
         raise MalformedError(complaint_of(error, whole="JSON")) from None  # its own text quotes the line
     if line.intent not in intents:
-        raise MalformedError("intent: it is none of the labels")
+        raise MalformedError("intent: it is none of the labels (`flows/intents.py`)")
     title, body = clean_text(line.title), clean_text(line.body)
     if not searched(title, body):
         raise MalformedError("body: it says nothing")

@@ -230,8 +230,13 @@ def _field_problems(error: ValidationError) -> str:
     return "; ".join(problems)
 
 
+def is_tenant(name: str) -> bool:
+    """Whether records may be of a tenant of this name."""
+    return _TENANT.fullmatch(name) is not None
+
+
 def _tenant(value: object) -> str:
-    if not isinstance(value, str) or not _TENANT.fullmatch(value):
+    if not isinstance(value, str) or not is_tenant(value):
         raise MalformedError("no usable `tenant`: letters, digits, `_ . -`, at most 100", code="bad_tenant")
     return value
 

@@ -19,6 +19,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for progra
 
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
+PIPED_COLUMNS: Final = 240
+
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
@@ -84,6 +86,8 @@ def print_plain(text: str, *, style: str | None = None) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
     """A table that fits its content. Only `Text` has a style; in other cells nothing is markup."""
+    if not console.is_terminal:
+        console.width = max(console.width, PIPED_COLUMNS)  # a row that is folded cannot be searched
     table = Table(title=title, title_justify="left", header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")  # an id that is cut off cannot be copied

@@ -1,7 +1,7 @@
 """Asking a worker to call a thread's questions off or to go on with them, and hearing what comes of it."""
 
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -96,7 +96,7 @@ async def _ask(
         before = await see()
         told = Told(tenant, asked.thread_id, wanted(before))
         await client.publish(asked, tenant=tenant, event_id=secrets.token_hex(12))
-        await _hear(events, told, see)
+        await _hear(events, told, see, unknown=told.wanted - open_queries(before))
     told.compare(before, await see())
     return told
 
@@ -122,7 +122,7 @@ def _to_go_on_with(view: ThreadView) -> frozenset[str]:
         waits = ", ".join(one.request.approval_id for one in view.pending)
         raise RejectedError(f"nothing to continue: it waits for people to decide on {waits}", code="nothing_open")
     if not open_queries(view):
-        raise RejectedError(f"nothing to continue: every question of thread {view.thread_id} has ended", code="nothing_open")
+        raise RejectedError(f"nothing to continue: thread {view.thread_id} has no open question", code="nothing_open")
     return open_queries(view)
 
 
@@ -130,7 +130,9 @@ def _waiting(view: ThreadView) -> dict[str, str]:
     return {one.request.approval_id: one.request.tool for one in view.pending}
 
 
-async def _hear(events: AsyncGenerator[Event[Any]], told: Told, see: Callable[[], Awaitable[ThreadView]]) -> None:
+async def _hear(
+    events: AsyncGenerator[Event[Any]], told: Told, see: Callable[[], Awaitable[ThreadView]], *, unknown: Collection[str]
+) -> None:
     """Take note of what is published about the thread, until everything has ended or people are waited for."""
     with anyio.move_on_after(SILENT_FOR_S) as waiting:
         async for event in events:
@@ -140,6 +142,11 @@ async def _hear(events: AsyncGenerator[Event[Any]], told: Told, see: Callable[[]
             # A request that is told again may have been decided long ago.
             if told.ended or (isinstance(event.payload, ApprovalRequested) and (await see()).pending):
                 return
+    if unknown:
+        raise TimedOutError(
+            f"published, but the thread has no open query {', '.join(unknown)}, and nothing of it was heard within "
+            f"{SILENT_FOR_S:g} s: is the id right?"
+        )
     raise TimedOutError(
         f"published, but nothing more came of it within {SILENT_FOR_S:g} s: is a query worker running? If it was refused, "
         "`sluice dead list` says why; `sluice threads show` says how the thread stands"

@@ -15,6 +15,7 @@ from infra.redis.client import connect
 from infra.redis.examples import RedisExamples
 from infra.redis.keys import Keys
 from infra.settings import Settings, load_settings
+from topics.envelope import is_tenant
 from topics.errors import ConfigError, MalformedError, RejectedError
 from topics.example import Example
 from workers.cli import output
@@ -119,8 +120,8 @@ def _store(redis: Redis, settings: Settings) -> RedisExamples:
 
 
 def _check(tenant: str) -> None:
-    if not tenant.strip():
-        raise ConfigError("--tenant is empty")
+    if not is_tenant(tenant):
+        raise ConfigError("--tenant is no tenant's name: letters, digits, `_ . -`, at most 100")
 
 
 def _read(file: Path | None, tenant: str) -> list[Example]:
@@ -139,7 +140,9 @@ def _read(file: Path | None, tenant: str) -> list[Example]:
     except MalformedError as error:
         raise MalformedError(f"{error}; nothing was kept") from error
     if not found:
-        raise ConfigError("there is no example: give --file, or lines on standard input")
+        raise ConfigError(
+            f"there is no example in {file or 'standard input'}: give a JSON object a line, in --file or on standard input"
+        )
     return found
 
 
@@ -158,7 +161,7 @@ async def _report(store: RedisExamples, tenant: str, done: dict[str, int], *, as
         output.print_json({"tenant": tenant, **done, "examples": count, "version": version})
     else:
         told = ", ".join(f"{number} {what}" for what, number in done.items())
-        output.print_plain(f"{told}; {tenant} has {count} examples" + (f", version {version}" if version else ""))
+        output.print_plain(f"{told}; {tenant} has {count} now" + (f", version {version}" if version else ""))
 
 
 def _plain(one: Example, *, reveal: bool) -> dict[str, Any]:

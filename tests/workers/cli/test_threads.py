@@ -1,14 +1,17 @@
 """What may be called off and gone on with, and what is heard of it."""
 
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.fakes.agents import THREAD
 from tests.workers.desk import event
 from topics.approval_state import ApprovalState
-from topics.errors import RejectedError
+from topics.envelope import Event
+from topics.errors import RejectedError, TimedOutError
 from topics.events import AnswerCompleted, AnswerFailed, AnswerHeld, ApprovalRequested
 from workers.cli import thread_changes, threads
 from workers.cli.thread_changes import Told
@@ -59,7 +62,11 @@ def test_what_has_ended_is_not_called_off():
 
 @pytest.mark.parametrize(
     ("there", "why"),
-    [(view(), "has ended"), (view(query("q1", "answered")), "has ended"), (view(query("q2", None), waits=True), "a1")],
+    [
+        (view(), "no open question"),
+        (view(query("q1", "answered")), "no open question"),
+        (view(query("q2", None), waits=True), "a1"),
+    ],
 )
 def test_where_nothing_is_left_to_a_worker_nothing_is_continued(there: ThreadView, why: str):
     with pytest.raises(RejectedError, match=why) as refused:
@@ -90,6 +97,20 @@ def test_what_people_are_asked_about_is_read_from_the_thread_before_and_after():
     assert (one.waits_for, one.waits_no_more, one.calls) == ({}, {"a1": "refund"}, {"q2": {"not_run": 1}})
     one.endings = {"q2": "cancelled"}
     assert list(threads._told_lines(one)) == ["query q2: called off, 1 calls not_run", "  waits no more: refund, approval a1"]
+
+
+@pytest.mark.parametrize(("unknown", "why"), [((), "is a query worker running"), (("q9",), "no open query q9.* is the id right")])
+async def test_silence_is_told_by_what_it_is_about(unknown: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch):
+    async def silence() -> AsyncGenerator[Event[Any]]:
+        await anyio.sleep_forever()
+        yield event("e", AnswerCompleted(thread_id="t", query_id="q", attempt=1, text="x"))
+
+    async def see() -> ThreadView:
+        return view()
+
+    monkeypatch.setattr(thread_changes, "SILENT_FOR_S", 0.01)
+    with pytest.raises(TimedOutError, match=why):
+        await thread_changes._hear(silence(), told("q9"), see, unknown=unknown)
 
 
 def test_other_threads_and_tenants_are_passed_over():

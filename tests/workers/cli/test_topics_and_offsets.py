@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from infra.local.ports import HOST, free_port
-from workers.cli import offsets, topics
+from workers.cli import offsets, output, topics
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +29,14 @@ def test_rights_are_data_too():
     entries = json.loads(CliRunner().invoke(topics.app, ["plan", "--acls", "--json"]).stdout)
     assert {"role", "principal", "resource", "name", "pattern", "operations"} == entries[0].keys()
     assert {"group", "topic"} == {one["resource"] for one in entries}
+
+
+def test_a_table_that_goes_into_a_pipe_keeps_each_row_on_one_line(capsys: pytest.CaptureFixture[str]):
+    group = "sluice-of-a-long-name.ingestion"
+    output.print_table(("group", "topic", "state"), [(group, "approvals.decisions.replay", "x" * 80)])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if group in line]
+    assert "approvals.decisions.replay" in line
+    assert "x" * 80 in line
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_one_goes_by_its_id_or_all_go_and_the_version_follows(examples: Examples
     ("stdin", "code", "words"),
     [
         (lines(line()) + b"\n{bad", "malformed", ("line 2", "nothing was kept")),
-        (lines(line(), line("T-2", intent="jane")), "malformed", ("line 2", "intent")),
+        (lines(line(), line("T-2", intent="jane")), "malformed", ("line 2", "intent", "flows/intents.py")),
         (
             lines(line(), line("T-2", priority="jane"), line("T-3", extra="jane")),
             "malformed",
@@ -155,10 +155,12 @@ def test_what_is_to_be_removed_must_be_said_once(examples: Examples, chosen: tup
     assert error(examples("remove", *chosen, "--tenant", "acme", "--json"))[1]["code"] == "config"
 
 
+@pytest.mark.parametrize("tenant", ["", " ", "a/b"])
 @pytest.mark.parametrize("verb", [("add",), ("list",), ("remove", "--all")], ids=" ".join)
-def test_without_a_tenant_nothing_is_done(examples: Examples, verb: tuple[str, ...]):
-    ended, told = error(examples(*verb, "--tenant", " ", "--json", stdin=lines(line())))
+def test_without_a_tenant_that_records_may_be_of_nothing_is_done(examples: Examples, verb: tuple[str, ...], tenant: str):
+    ended, told = error(examples(*verb, "--tenant", tenant, "--json", stdin=lines(line())))
     assert (ended, told["code"]) == (2, "config")
+    assert "letters, digits" in told["message"]
 
 
 @pytest.mark.parametrize("setting", ["REDIS_URL", "MODEL_BASE_URL"])
