@@ -5,7 +5,7 @@ durable before what rests on it: a request is registered before it is published,
 it is dropped only after the broker has its answer (a handler goes on behind a yield only then).
 """
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,12 +43,12 @@ class Question:
 class Standing(NamedTuple):
     """What is decided of what a thread waits for: verdicts to apply, and approvals whose time ended and with it their query.
 
-    `withdrawn` says why one was taken back, or is None.
+    `withdrawn` says which were taken back, and why.
     """
 
     won: tuple[tuple[str, Verdict], ...]
     expired: frozenset[str]
-    withdrawn: str | None = None
+    withdrawn: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +195,14 @@ class Conversation:
         """Tell the thread what whoever closed an approval did not live to tell it: nobody can decide there any more."""
         if stands.expired:
             return self._call_off(thread, lease, query_id, reason=NOT_IN_TIME, expired=stands.expired)
-        if stands.withdrawn is None:
+        reason = next(iter(stands.withdrawn.values()), None)
+        if reason is None:
             return None
-        if stands.withdrawn == POLICY_CHANGED:
+        if reason == POLICY_CHANGED:
             return self._ask_again(thread, lease)
-        if stands.withdrawn in {NEW_MESSAGE, SUPERSEDED}:
+        if reason in {NEW_MESSAGE, SUPERSEDED}:
             return self._make_way(thread, lease)
-        return self._call_off(thread, lease, query_id, reason=stands.withdrawn)
+        return self._call_off(thread, lease, query_id, reason=reason)
 
     async def _ask_again(self, thread: ThreadRef, lease: Lease) -> AsyncGenerator[Payload]:
         version = self.agent.policy_version(thread.tenant)
@@ -209,7 +210,9 @@ class Conversation:
             async with aclosing(self._apply(thread, lease, stands.won)) as payloads:
                 async for payload in payloads:
                     yield payload
-        run = self._end_of_time(thread, lease, stands) or self.agent.ask_again(thread, fence=lease.fence)
+        # Whoever took one back may have died, and the older policy come back since: nobody can decide that one any more.
+        gone = (await self._stands(thread)).withdrawn
+        run = self._end_of_time(thread, lease, stands) or self.agent.ask_again(thread, fence=lease.fence, taken_back=gone)
         async with aclosing(self._registered(thread, run)) as payloads:
             async for payload in payloads:
                 yield payload
@@ -344,7 +347,7 @@ class Conversation:
         self, thread: ThreadRef, lease: Lease, query_id: str | None, *, reason: str = CALLED_OFF, expired: Collection[str] = ()
     ) -> AsyncGenerator[Payload]:
         """Call the thread's waiting query off. A decision that won before is applied first: it was answered as accepted."""
-        stands = Standing((), frozenset(expired))
+        stands = Standing((), frozenset(expired), {})
         while (await self.agent.status(thread)).query_id == query_id and (stands := await self._withdraw(thread, reason)).won:
             async with aclosing(self._apply(thread, lease, stands.won)) as payloads:
                 async for payload in payloads:
@@ -392,5 +395,5 @@ class Conversation:
 def _standing(states: Sequence[ApprovalState]) -> Standing:
     won = tuple((one.request.approval_id, one.verdict) for one in states if one.verdict is not None)
     expired = frozenset(one.request.approval_id for one in states if one.status == "expired" and one.verdict is None)
-    withdrawn = next((one.reason for one in states if one.status == "withdrawn"), None)
+    withdrawn = {one.request.approval_id: one.reason for one in states if one.status == "withdrawn"}
     return Standing(won, expired, withdrawn)

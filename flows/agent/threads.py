@@ -229,10 +229,13 @@ class Agent:
             async for payload in payloads:
                 yield payload
 
-    async def ask_again(self, thread: ThreadRef, *, fence: int) -> AsyncGenerator[Payload]:
+    async def ask_again(self, thread: ThreadRef, *, fence: int, taken_back: Collection[str] = ()) -> AsyncGenerator[Payload]:
         """Put requests of an older policy to the one of now: they are withdrawn, and asked again, run or denied as it says.
 
         Where none is older, only what is known is told again, and nothing changes.
+
+        Args:
+            taken_back: Approvals that nobody can decide any more. They are asked about again under whatever policy.
 
         Raises:
             GraphVersionError: Another build paused it. Nothing was changed.
@@ -250,7 +253,7 @@ class Agent:
         answers = {
             waiting.interrupt_id: _instead(AGAIN, decided.POLICY_CHANGED)
             for waiting in before.waiting
-            if waiting.request["policy_version"] != version
+            if waiting.request["policy_version"] != version or waiting.request["approval_id"] in taken_back
         }
         if not answers and not continued:
             for payload in self._facts(before, self._stream(before, context, reopened="retry")):

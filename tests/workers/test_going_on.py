@@ -148,6 +148,22 @@ async def test_what_was_taken_back_for_a_new_policy_is_asked_again():
     assert one(ApprovalWithdrawn, told).approval_id == request.approval_id
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_what_was_taken_back_for_a_policy_that_is_gone_again_is_asked_again(*, goes_on: bool):
+    """P1: a worker with the new policy died, and one with the old policy gets its record."""
+    desk = desk_with(REFUND, say("Refunded."))
+    request = one(ApprovalRequested, await desk.handle(asked("q1")))
+    desk.world.policy = ApprovalPolicy(version="2")
+    await lost_behind_withdrawal(desk, decided(request))
+    desk.world.policy = ApprovalPolicy(version="1")
+    told = await desk.handle(continued() if goes_on else decided(request))
+    assert one(ApprovalWithdrawn, told).approval_id == request.approval_id
+    again = only(ApprovalRequested, told)[-1]
+    assert (again.policy_version, again.supersedes) == ("1", request.approval_id)
+    assert one(ApprovalExecuted, await desk.handle(decided(again, id_="d2"))).status == "ok"
+    assert len(desk.world.effects()) == 1
+
+
 async def test_questions_that_wait_on_a_free_thread_run_in_their_order():
     desk = desk_with(REFUND, say("one"), GONE, say("two"), say("three"))
     request = one(ApprovalRequested, await desk.handle(asked("q1")))
