@@ -13,7 +13,7 @@ import typer
 from pydantic import ValidationError
 
 from infra.settings import load_settings
-from topics.catalogue import ANSWERS, OUTCOMES, REQUESTS, SPECS, TopicSpec
+from topics.catalogue import ANSWERS, OUTCOMES, REQUESTS, SPECS, TIMERS, TopicSpec
 from topics.envelope import Event
 from topics.errors import ConfigError, MalformedError, UnavailableError
 from topics.events import (
@@ -174,10 +174,12 @@ def _print_for_people(payload: Payload, talk: _Talk) -> None:
 
 
 def _model(topic: str, event_type: str | None) -> tuple[TopicSpec, type[Payload]]:
-    spec = next((spec for spec in SPECS if spec.name == topic and spec.direction == "in"), None)
+    inputs = {
+        spec.name: spec for spec in SPECS if spec.direction == "in" and spec is not TIMERS
+    }  # its moments are a worker's alone
+    spec = inputs.get(topic)
     if spec is None:
-        inputs = ", ".join(spec.name for spec in SPECS if spec.direction == "in")
-        raise ConfigError(f"{topic!r} is no input topic; those are: {inputs}")
+        raise ConfigError(f"{topic!r} is no input topic; those are: {', '.join(inputs)}")
     for model in spec.payloads:
         if event_type in {None, model.TYPE}:
             return spec, model

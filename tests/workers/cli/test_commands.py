@@ -307,6 +307,10 @@ def test_a_bad_line_means_that_nothing_is_sent(
 
 def test_an_unknown_topic_is_told_with_those_there_are(sluice: Sluice):
     sluice("publish", "answers", "--tenant", "acme", "--data", "{}").is_one_sentence("'answers'", "tickets, articles, queries")
+    # That a moment has come is a worker's word alone.
+    sluice("publish", "approvals.timers", "--tenant", "acme", "--data", "{}").is_one_sentence(
+        "'approvals.timers'", "decisions, feedback"
+    )
 
 
 # Nothing named, nothing found
