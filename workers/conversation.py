@@ -41,9 +41,9 @@ class Question:
 
 
 class Standing(NamedTuple):
-    """What is decided of what a thread waits for: verdicts to apply, and approvals whose time ended and with it their query.
+    """What is decided of what a thread waits for.
 
-    `withdrawn` says which were taken back, and why.
+    Verdicts to apply, approvals whose time ended and with it their query, and why others were taken back, by id.
     """
 
     won: tuple[tuple[str, Verdict], ...]
@@ -241,10 +241,11 @@ class Conversation:
         return waiting if begun is None else waiting | {begun}
 
     async def _has_older(self, thread: ThreadRef, query_id: str) -> bool:
-        """Whether others wait already. The question that the thread is busy with waits for none of them: it goes on."""
+        """Whether others wait already. One that the thread is busy with, or that is over, waits for none of them."""
         if not await self.held.first(thread.checkpoint_id):
             return False
-        return (await self.agent.status(thread)).query_id != query_id
+        status = await self.agent.status(thread)
+        return query_id not in {status.query_id, *status.past_query_ids}
 
     async def _held_ids(self, thread: ThreadRef) -> set[str]:
         return {one.query_id for one in await self.held.all(thread.checkpoint_id)}

@@ -38,4 +38,5 @@ class ThreadStatus:
     is_foreign: bool = False
     open_step: bool = False
     query_id: str | None = None
+    past_query_ids: tuple[str, ...] = ()
     graph_version: str | None = None

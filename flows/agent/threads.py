@@ -274,6 +274,7 @@ class Agent:
             is_foreign=self._is_foreign(snapshot),
             open_step=snapshot.open_step,
             query_id=snapshot.state.get("query_id"),
+            past_query_ids=tuple(snapshot.state.get("past_query_ids", ())),
             graph_version=snapshot.state.get("graph_version"),
         )
 

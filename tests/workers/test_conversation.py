@@ -141,6 +141,17 @@ async def test_two_questions_at_once_on_one_thread_take_turns():
 # Calling off
 
 
+async def test_a_question_that_is_over_and_comes_again_is_told_so_and_does_not_wait_behind_others():
+    desk = Desk()
+    desk.world.script.turns = [say("one"), REFUND, say("two"), say("three")]
+    for query_id in ("q1", "q2", "q3"):
+        await desk.handle(asked(query_id))
+    told = await desk.handle(asked("q1"))
+    assert one(AnswerCompleted, told).text == "one"
+    assert only(AnswerHeld, told) == []
+    assert await desk.held_ids(THREAD) == ["q3"]
+
+
 async def test_a_held_question_that_is_called_off_never_runs():
     desk = Desk()
     request = await waiting(desk, say("refunded"), say("three"))
