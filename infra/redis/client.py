@@ -15,9 +15,8 @@ from topics.errors import ConfigError, OutageError
 MODULES: Final = {"search": "RediSearch", "ReJSON": "RedisJSON"}
 EVICTION_POLICY: Final = "noeviction"
 
+_UNREACHED: Final = (exceptions.ConnectionError, exceptions.TimeoutError)
 _OUTAGES: Final = (
-    exceptions.ConnectionError,
-    exceptions.TimeoutError,
     exceptions.OutOfMemoryError,
     exceptions.ReadOnlyError,
     exceptions.ClusterDownError,
@@ -63,6 +62,9 @@ def outages() -> Generator[None]:
         yield
     except _REFUSALS as error:
         raise ConfigError(f"Redis refuses this user or password: {error}") from error
+    except _UNREACHED as error:
+        why = f"Redis cannot serve: {type(error).__name__}; is it running, and is SLUICE_REDIS_URL right?"
+        raise OutageError(why) from error
     except _OUTAGES as error:
         raise OutageError(f"Redis cannot serve: {type(error).__name__}") from error
     except exceptions.ResponseError as error:
@@ -171,7 +173,7 @@ async def check_server(client: Redis, *, keys: Keys | None = None) -> Sequence[s
             await probe(client, keys=keys)
             await _search_and_scripts(client, keys or Keys())
     except OutageError as error:
-        raise ConfigError(f"Redis does not answer: is it running, and is SLUICE_REDIS_URL right? ({error})") from error
+        raise ConfigError(str(error)) from error
     except exceptions.ResponseError as error:
         raise ConfigError(f"Redis refuses a command that we need: {error}") from error
     missing = [product for name, product in MODULES.items() if name not in modules]
