@@ -142,6 +142,16 @@ class World:
         await self._until_at_work(name)
         return await self.kill(name)
 
+    async def kill_busiest(self) -> str:
+        """SIGKILL whoever has the most handlers running, as soon as anybody has one. Returns its name."""
+        await wait_for(lambda: any(map(self._running, self.members)), within_s=30.0)
+        name = max(self.members, key=self._running)
+        await self.kill(name)
+        return name
+
+    def _running(self, name: str) -> int:
+        return len(self.look().running.get(self.members[name].incarnation, ()))
+
     async def freeze_at_work(self, name: str) -> Member:
         """SIGSTOP as soon as the worker is seen with a handler running."""
         await self._until_at_work(name)
@@ -153,7 +163,7 @@ class World:
         return await self.stop(name)
 
     async def _until_at_work(self, name: str, *, within_s: float = 30.0) -> None:
-        await wait_for(lambda: bool(self.look().running.get(self.members[name].incarnation)), within_s=within_s)
+        await wait_for(lambda: self._running(name) > 0, within_s=within_s)
 
     def freeze(self, name: str) -> Member:
         """SIGSTOP: it does nothing, and does not know it."""
