@@ -30,6 +30,7 @@ from workers.demo.people import KEY_SET, hire
 SEEDS: Final = (11, 12, 13)
 THREADS: Final = 200
 SHORT_THREADS: Final = 40
+CONTROL_RACES: Final = 4
 POLICY: Final = f'[tenants."*"]\nkeys = "{KEY_SET}"\n'  # what a tool declares; every decision signed
 
 
@@ -61,11 +62,19 @@ async def _races(threads: int, seeds: tuple[int, ...]) -> list[tuple[Account, in
             _say(f"    {account.effects} effects, {account.effects_expected} expected, {account.double_effects} double")
             for sentence in (*account.wrong, *(f"silent: {one}" for one in account.silent)):
                 _say(f"    WRONG {sentence}")
-        async with _ground(f"plain{seed}", threads) as ground:
-            control = await plain.race(ground, seed=seed, say=_say)
-            _say(f"    {control} double effects by plain LangGraph on the same saver")
-        found.append((account, control))
+        found.append((account, await _control(seed, threads)))
     return found
+
+
+async def _control(seed: int, threads: int) -> int:
+    """Double effects by plain LangGraph. Whether two of its workers meet is chance: a race without any is run again."""
+    for number in range(CONTROL_RACES):
+        async with _ground(f"plain{seed}-{number}", threads) as ground:
+            doubles = await plain.race(ground, seed=seed + 1_000 * number, say=_say)
+            _say(f"    {doubles} double effects by plain LangGraph on the same saver")
+        if doubles:
+            return doubles
+    return 0
 
 
 @asynccontextmanager

@@ -156,7 +156,7 @@ async def test_story_9_a_slow_record_holds_the_position_and_is_there_after_a_kil
 def test_story_17_nobody_consumes_the_topic_that_it_writes_dead_letters_to():
     catalogue = Catalogue("some.")
     nothing: Any = SimpleNamespace(**dict.fromkeys(one.name for one in fields(Parts)))
-    nothing.settings = SimpleNamespace(batch_size=1)
+    nothing.settings, nothing.call_offs = SimpleNamespace(batch_size=1), SimpleNamespace(here=None)
     routes = [route for one in topology(nothing).values() for route in one]
     read = {name for route in routes for name in (catalogue.name(route.spec), catalogue.replay_name(route.spec))}
     written = {catalogue.name(spec) for spec in SPECS if spec.direction != "in"}
