@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from infra.redis.search import tenant_tag
+from infra.redis.vectors import tenant_tag
 from topics.events import ArticlePublished
 
 PUBLISHING: Final = ("acme", "ACME", "globex")  # names that events may have

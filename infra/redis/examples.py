@@ -7,12 +7,11 @@ from dataclasses import asdict
 from typing import Any, Final, cast
 
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
 
 from infra.redis.client import Script, outages
 from infra.redis.keys import Keys, decode, encode
-from infra.redis.search import blob, failures, tenant_tag, values_after
-from topics.errors import ConfigError, RejectedError
+from infra.redis.vectors import blob, create_index, failures, tenant_tag
+from topics.errors import RejectedError
 from topics.example import Example
 
 MOST: Final = 500
@@ -81,13 +80,7 @@ class RedisExamples:
         index = self._keys.example_index()
         source = ("FT.CREATE", index, "ON", "HASH", "PREFIX", 1, self._keys.every_example(), "SCHEMA", "tenant", "TAG")
         vector = ("vector", "VECTOR", "FLAT", 6, "TYPE", "FLOAT32", "DIM", self._dimensions, "DISTANCE_METRIC", "COSINE")
-        with failures():
-            try:
-                await self._run(*source, *vector)
-            except ResponseError as error:
-                if "already exists" not in str(error):
-                    raise
-                await self._check_dimensions(index)
+        await create_index(self._client, (*source, *vector), dimensions=self._dimensions)
 
     async def add(self, tenant: str, examples: Sequence[Example], vectors: Sequence[Sequence[float]]) -> int:
         """Keep examples, each in the place of the one with its id; all of them, or none. On disk on return.
@@ -154,17 +147,11 @@ class RedisExamples:
         order = ("SORTBY", "distance", "ASC", "LIMIT", 0, limit, "RETURN", 1, "example", "DIALECT", 2)
         query = f"(@tenant:{{{tenant_tag(tenant)}}})=>[{nearest}]"
         with failures():
-            reply = await self._run("FT.SEARCH", self._keys.example_index(), query, *parameters, *order)
+            reply = await cast("Any", self._client).execute_command(
+                "FT.SEARCH", self._keys.example_index(), query, *parameters, *order
+            )
         found = [_stored(row[1]) for row in reply[2::2]]
         return [one for one in found if one.tenant == tenant]
-
-    async def _check_dimensions(self, index: str) -> None:
-        found = values_after("dim", await self._run("FT.INFO", index))
-        if found != [str(self._dimensions)]:
-            raise ConfigError(f"search index {index} holds vectors of {found} floats, not {self._dimensions}: use a new prefix")
-
-    async def _run(self, *command: str | int | bytes) -> Any:
-        return await cast("Any", self._client).execute_command(*command)
 
     def _keys_of(self, tenant: str) -> Sequence[str]:
         tenant_tag(tenant)

@@ -1,44 +1,17 @@
-"""Passages of help articles in Redis: full text and vectors, each search behind the tenant's tag.
+"""Passages of help articles in Redis: full text and vectors, each search behind the tenant's tag."""
 
-A tag compares without case and splits at commas, so the tenant goes in as the hex of a hash, and comes out as text.
-"""
-
-import hashlib
-import re
-import sys
-from array import array
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final, Protocol, cast
 
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
 
-from infra.redis.client import Script, outages
+from infra.redis.client import Script
 from infra.redis.keys import Keys
-from topics.errors import ConfigError, OutageError, UnavailableError
+from infra.redis.vectors import blob, create_index, failures, numbers_of, tenant_tag, text_of
+from infra.redis.words import query_terms, significant
 
-MAX_QUERY_WORDS: Final = 128
-_WORD: Final = re.compile(r"[a-z0-9]+")
-# In this order: files -> file -> fil, shipping -> shipp -> ship, policies -> policie -> polici, as policy.
-_ENDINGS: Final = (
-    (re.compile(r"(?<=[a-z]{3})(?<!s)s$"), ""),
-    (re.compile(r"(?<=[a-z]{3})(?:ing|ed)$"), ""),
-    (re.compile(r"(?<=[a-z]{3})e$"), ""),
-    (re.compile(r"(?<=[a-z]{2})y$"), "i"),
-    (re.compile(r"([bdgmnprt])\1$"), r"\1"),
-)
 _FIELDS: Final = ("tenant_name", "article_id", "title", "title_path", "text", "revision", "ordinal", "url")
-_STOP_TEXT: Final = """
-a about after all also am an and any are as at be because been before being but by can could did do does doing down for
-from had has have having he her here him his how i if in into is it its just like may me might more most must my no nor
-not of on once only or our out over own please s same shall she should so some such t than that the their them then
-there these they this those through to too under until up us very was we were what when where which while who whom why
-will with would you your
-"""
-STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
 
 # KEYS: the article's card, what its passages' keys begin with.
 # ARGV: revision, hash of the content, space of the vectors, values a passage, then all fields and values.
@@ -149,13 +122,7 @@ class RedisArticleIndex:
             OutageError: Redis does not answer.
         """
         index = self._keys.article_index()
-        with failures():
-            try:
-                await self._client.execute_command(*_create(index, self._keys.every_passage(), self._dimensions))
-            except ResponseError as error:
-                if "already exists" not in str(error):
-                    raise
-                await self._check_dimensions(index)
+        await create_index(self._client, _create(index, self._keys.every_passage(), self._dimensions), dimensions=self._dimensions)
 
     async def keep(self, *, tenant: str, article_id: str, passages: Sequence[_StoredPassage], content: str) -> bool:
         """Whether nothing has to be embedded: the index holds this content, or a newer revision of the article.
@@ -180,7 +147,7 @@ class RedisArticleIndex:
         """
         with failures():
             found = await self._embedded(self._keys_of(tenant, article_id), [space])
-        return {(_text(path), _text(text)): _numbers(vector) for path, text, vector in found}
+        return {(text_of(path), text_of(text)): numbers_of(vector) for path, text, vector in found}
 
     async def replace(
         self,
@@ -260,11 +227,6 @@ class RedisArticleIndex:
             reply = await self._client.execute_command("FT.SEARCH", self._keys.article_index(), query, *options, "DIALECT", 2)
             return _hits(reply, scored="WITHSCORES" in options)
 
-    async def _check_dimensions(self, index: str) -> None:
-        found = values_after("dim", await self._client.execute_command("FT.INFO", index))
-        if found != [str(self._dimensions)]:
-            raise ConfigError(f"search index {index} holds vectors of {found} floats, not {self._dimensions}: use a new prefix")
-
     def _keys_of(self, tenant: str, article_id: str) -> Sequence[str]:
         tenant_tag(tenant)
         return [self._keys.article(tenant, article_id), self._keys.passages(tenant, article_id)]
@@ -274,34 +236,6 @@ class RedisArticleIndex:
             raise ValueError("a passage belongs to another tenant or article")
         if [passage.ordinal for passage in passages] != list(range(len(passages))):
             raise ValueError("passages must be numbered from 0")
-
-
-def tenant_tag(tenant: str) -> str:
-    """A tenant as a tag: 32 lower-case hex digits, which no tag rule changes.
-
-    Raises:
-        ValueError: There is no tenant. No query was sent.
-    """
-    if not tenant.strip():
-        raise ValueError("a search needs a tenant")
-    return hashlib.sha256(tenant.encode()).hexdigest()[:32]
-
-
-def query_terms(words: str) -> list[str]:
-    """The words of a text that say something, each once, in their order; nothing in them means anything to the query language."""
-    return list(dict.fromkeys(_significant(words)))[:MAX_QUERY_WORDS]
-
-
-@contextmanager
-def failures() -> Generator[None]:
-    """Translate what a search can answer; see `outages` for the rest."""
-    try:
-        with outages():
-            yield
-    except ResponseError as error:
-        if "no such index" in str(error).lower() or "unknown index" in str(error).lower():
-            raise OutageError("the search index is missing", code="search_index_missing") from error
-        raise UnavailableError("the search failed", code="search_failed") from error
 
 
 def _create(index: str, prefix: str, dimensions: int) -> Sequence[str | int]:
@@ -326,7 +260,7 @@ def _row(passage: _StoredPassage, vector: Sequence[float]) -> list[str | bytes |
         "text": passage.text,
         # The server's own tokenizer does not split at line ends or underscores, so words are cut here as in a query.
         # Headings stand twice: its BM25 ignores the weight of a field.
-        "words": " ".join(_significant(f"{passage.title_path}\n{passage.title_path}\n{passage.text}")),
+        "words": " ".join(significant(f"{passage.title_path}\n{passage.title_path}\n{passage.text}")),
         "revision": passage.revision,
         "ordinal": passage.ordinal,
         "url": passage.url or "",
@@ -335,40 +269,11 @@ def _row(passage: _StoredPassage, vector: Sequence[float]) -> list[str | bytes |
     return [part for pair in values.items() for part in pair]
 
 
-def _significant(text: str) -> Iterator[str]:
-    return (_root(word) for word in _WORD.findall(text.lower()) if word not in STOP_WORDS)
-
-
-def _root(word: str) -> str:
-    """A word without common English endings, the same in passages and queries; it need not be a word.
-
-    The server's own stemming scores a word and its stem as two words, and a rare ending above the word itself.
-    """
-    for ending, instead in _ENDINGS:
-        word = ending.sub(instead, word)
-    return word
-
-
-def blob(vector: Sequence[float]) -> bytes:
-    """A vector as an index holds it."""
-    numbers = array("f", vector)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
-def _numbers(stored: bytes) -> Sequence[float]:
-    numbers = array("f", stored)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
-
-
 def _hits(reply: Any, *, scored: bool) -> list[Hit]:
     """Read both shapes of a search reply: the flat list of RESP2 and the map of RESP3."""
     if isinstance(reply, Mapping):
-        found = {_text(name): value for name, value in cast("Mapping[Any, Any]", reply).items()}
-        rows = [{_text(name): value for name, value in row.items()} for row in found["results"]]
+        found = {text_of(name): value for name, value in cast("Mapping[Any, Any]", reply).items()}
+        rows = [{text_of(name): value for name, value in row.items()} for row in found["results"]]
         return [_hit(row["extra_attributes"], row.get("score")) for row in rows]
     rows = list(cast("Sequence[Any]", reply))[1:]
     width = 3 if scored else 2
@@ -377,7 +282,7 @@ def _hits(reply: Any, *, scored: bool) -> list[Hit]:
 
 def _hit(fields: Any, score: Any) -> Hit:
     pairs = cast("Mapping[Any, Any]", fields).items() if isinstance(fields, Mapping) else _pairs(fields)
-    values = {_text(name): _text(value) for name, value in pairs}
+    values = {text_of(name): text_of(value) for name, value in pairs}
     return Hit(
         tenant=values["tenant_name"],
         article_id=values["article_id"],
@@ -387,28 +292,9 @@ def _hit(fields: Any, score: Any) -> Hit:
         revision=int(values["revision"]),
         ordinal=int(values["ordinal"]),
         url=values["url"] or None,
-        score=1.0 - float(values["distance"]) if "distance" in values else float(_text(score)),
+        score=1.0 - float(values["distance"]) if "distance" in values else float(text_of(score)),
     )
 
 
 def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     return zip(flat[::2], flat[1::2], strict=True)
-
-
-def values_after(name: str, reply: Any) -> list[str]:
-    """Every value that follows `name` in a nested reply, whichever its shape."""
-    if isinstance(reply, Mapping):
-        return values_after(name, [part for pair in cast("Mapping[Any, Any]", reply).items() for part in pair])
-    if not isinstance(reply, list | tuple):
-        return []
-    parts = list(cast("Sequence[Any]", reply))
-    here = [
-        _text(after)
-        for before, after in pairwise(parts)
-        if not isinstance(before, list | tuple | Mapping) and _text(before) == name
-    ]
-    return here + [value for part in parts for value in values_after(name, part)]
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

@@ -15,7 +15,9 @@ from redis.asyncio import Redis
 from flows.ports import Passage
 from infra.redis.client import connect
 from infra.redis.keys import Keys
-from infra.redis.search import MAX_QUERY_WORDS, STOP_WORDS, RedisArticleIndex, query_terms, tenant_tag
+from infra.redis.search import RedisArticleIndex
+from infra.redis.vectors import tenant_tag
+from infra.redis.words import MAX_QUERY_WORDS, STOP_WORDS, query_terms
 from topics.errors import ConfigError, OutageError
 
 EAST = [1.0, 0.0, 0.0]
