@@ -5,7 +5,7 @@ durable before what rests on it: a request is registered before it is published,
 it is dropped only after the broker has its answer (a handler goes on behind a yield only then).
 """
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -86,16 +86,9 @@ class Conversation:
                     async for payload in payloads:
                         yield payload
 
-    async def resume(self, thread: ThreadRef, *, approval_id: str, verdict: Verdict) -> AsyncGenerator[Payload]:
+    def resume(self, thread: ThreadRef, *, approval_id: str, verdict: Verdict) -> AsyncGenerator[Payload]:
         """Apply a verdict that won, then run the questions that waited for it."""
-        async with self._leased(thread) as lease:
-            await self.call_offs.hear([thread])
-            async with aclosing(self._resume(thread, lease, approval_id, verdict)) as payloads:
-                async for payload in payloads:
-                    yield payload
-            async with aclosing(self._run_held(thread, lease)) as payloads:
-                async for payload in payloads:
-                    yield payload
+        return self._then_held(thread, lambda lease: self._resume(thread, lease, approval_id, verdict))
 
     async def cancel(self, thread: ThreadRef, *, query_id: str | None, reason: str = CALLED_OFF) -> AsyncGenerator[Payload]:
         """Drop a question that has not begun, or call off one that runs or waits for people. One that is answered stays as it is.
@@ -119,39 +112,30 @@ class Conversation:
             raise
         self.call_offs.here.forget(thread, query_id)
 
-    async def go_on(self, thread: ThreadRef) -> AsyncGenerator[Payload]:
+    def go_on(self, thread: ThreadRef) -> AsyncGenerator[Payload]:
         """Go on with what no record may be left for: a step that is open, decisions that won, questions that wait.
 
         Safe to repeat, and beside any record that is left: where nothing is open, it only tells again what is known.
         """
-        async with self._leased(thread) as lease:
-            await self.call_offs.hear([thread])
-            async with aclosing(self._go_on(thread, lease)) as payloads:
-                async for payload in payloads:
-                    yield payload
-            async with aclosing(self._run_held(thread, lease)) as payloads:
-                async for payload in payloads:
-                    yield payload
+        return self._then_held(thread, lambda lease: self._go_on(thread, lease))
 
-    async def ask_again(self, thread: ThreadRef) -> AsyncGenerator[Payload]:
+    def ask_again(self, thread: ThreadRef) -> AsyncGenerator[Payload]:
         """Put what waits under an older policy to the one of now: withdrawn, and asked again, run or denied as that says.
 
         A decision that won before is applied first, and the graph asks about it again by itself. Safe to repeat: where nothing
         older waits, it only tells again what is known.
         """
+        return self._then_held(thread, lambda lease: self._ask_again(thread, lease))
+
+    def expire(self, thread: ThreadRef, *, approval_id: str, query_id: str, reason: str) -> AsyncGenerator[Payload]:
+        """Call a query off because nobody decided in time. The approval has expired; what else waits beside it is withdrawn."""
+        return self._then_held(thread, lambda lease: self._call_off(thread, lease, query_id, reason=reason, expired={approval_id}))
+
+    async def _then_held(self, thread: ThreadRef, begin: Callable[[Lease], AsyncGenerator[Payload]]) -> AsyncGenerator[Payload]:
+        """Run something on a thread because of another record than its question's, then the questions that waited for it."""
         async with self._leased(thread) as lease:
             await self.call_offs.hear([thread])
-            async with aclosing(self._ask_again(thread, lease)) as payloads:
-                async for payload in payloads:
-                    yield payload
-            async with aclosing(self._run_held(thread, lease)) as payloads:
-                async for payload in payloads:
-                    yield payload
-
-    async def expire(self, thread: ThreadRef, *, approval_id: str, query_id: str, reason: str) -> AsyncGenerator[Payload]:
-        """Call a query off because nobody decided in time. The approval has expired; what else waits beside it is withdrawn."""
-        async with self._leased(thread) as lease:
-            async with aclosing(self._call_off(thread, lease, query_id, reason=reason, expired={approval_id})) as payloads:
+            async with aclosing(begin(lease)) as payloads:
                 async for payload in payloads:
                     yield payload
             async with aclosing(self._run_held(thread, lease)) as payloads:

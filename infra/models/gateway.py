@@ -19,7 +19,7 @@ from infra.clock import SystemClock
 from infra.models.breaker import Breaker, BreakerPolicy
 from infra.models.door import Door, Trial
 from infra.models.fallback import Asked, ChatDoor, Fallback
-from infra.models.metering import OURS, Call, Meter, Usage
+from infra.models.metering import CHARS_PER_TOKEN, OURS, Call, Meter, Usage
 from infra.models.providers import REFUSAL, ProviderChatModel, chat_model, http_client
 from infra.models.routing import ProviderEndpoint, TenantChoice, routes_of
 
@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 SERVED_BY: Final = "served_by"
 FOR_WHOM: Final = "for_whom"
-CHARS_PER_TOKEN: Final = 4
 TRIAL_TEXT: Final = "Say yes."
 TRIAL_TOKENS: Final = 16  # of its reply
 OUTPUT_TOKENS: Final = 1_000  # of a reply whose length nobody bounds, for the estimate

@@ -8,12 +8,11 @@ from infra.clock import SystemClock
 from infra.models.breaker import Breaker, BreakerPolicy
 from infra.models.door import Door, Trial
 from infra.models.embeddings import BATCH, ProviderEmbedder
-from infra.models.metering import OURS, Call, Meter, Unmetered, Usage
+from infra.models.metering import CHARS_PER_TOKEN, OURS, Call, Meter, Unmetered, Usage
 from topics.errors import OutageError, RateLimitedError
 
 EMBEDDINGS: Final = "embeddings"
 TRIAL_TEXT: Final = "yes"
-CHARS_PER_TOKEN: Final = 4
 
 
 class GuardedEmbedder:

@@ -7,6 +7,7 @@ from anyio import move_on_after
 from pydantic import BaseModel, ConfigDict, Field
 
 GIVE_BACK_WITHIN_S: Final = 2.0
+CHARS_PER_TOKEN: Final = 4  # of an estimate, before anybody has counted
 OURS: Final = "~ours"
 """In the place of a tenant, which cannot be called so: a call that none asked for. It counts against a provider's limit alone."""
 

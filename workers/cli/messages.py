@@ -13,7 +13,7 @@ import typer
 from pydantic import ValidationError
 
 from infra.settings import load_settings
-from topics.catalogue import ANSWERS, OUTCOMES, REQUESTS, SPECS, TIMERS, TopicSpec
+from topics.catalogue import ANSWERS, OUTCOMES, REQUESTS, SPECS, TopicSpec
 from topics.envelope import Event
 from topics.errors import ConfigError, MalformedError, UnavailableError
 from topics.events import (
@@ -30,6 +30,7 @@ from topics.events import (
 from workers.cli import output
 from workers.cli.output import JsonOption
 from workers.client import open_client
+from workers.readers import READERS
 
 
 def publish(
@@ -174,9 +175,7 @@ def _print_for_people(payload: Payload, talk: _Talk) -> None:
 
 
 def _model(topic: str, event_type: str | None) -> tuple[TopicSpec, type[Payload]]:
-    inputs = {
-        spec.name: spec for spec in SPECS if spec.direction == "in" and spec is not TIMERS
-    }  # its moments are a worker's alone
+    inputs = {spec.name: spec for spec in SPECS if spec.direction == "in" and READERS.keys().isdisjoint(spec.writers)}
     spec = inputs.get(topic)
     if spec is None:
         raise ConfigError(f"{topic!r} is no input topic; those are: {', '.join(inputs)}")

@@ -138,7 +138,7 @@ def _plain_feedback(feedback: Feedback, *, reveal: bool) -> dict[str, Any]:
 
 def _lines(found: ThreadView, *, reveal: bool) -> Iterator[str]:
     earlier = f", and {found.earlier} earlier questions" if found.earlier else ""
-    yield f"{found.tenant}/{found.thread_id}: {found.standing}; {found.exchanges} exchanges are kept{earlier}"
+    yield f"{found.tenant}/{found.thread_id}: {found.standing}; exchanges kept: {found.exchanges}{earlier}"
     if found.graph_version:
         yield f"  graph {found.graph_version}"
     for one in found.pending:

@@ -1,5 +1,7 @@
 """A query that runs is called off out of band: it ends at a safe place, once, and its thread goes on."""
 
+from collections.abc import Callable
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -16,13 +18,17 @@ def _world(*turns, **more) -> World:
 
 
 async def _call_off_at_first_text(world: World, query_id: str | None) -> list:
+    return await _at_first_text(world, lambda _run: world.call_offs.call_off(THREAD, query_id))
+
+
+async def _at_first_text(world: World, disturb: Callable[[anyio.CancelScope], None]) -> list:
     told = []
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_collect, world, told)
             while not only(events.AnswerDelta, told):
                 await anyio.lowlevel.checkpoint()
-            world.call_offs.call_off(THREAD, query_id)
+            disturb(tasks.cancel_scope)
     return told
 
 
@@ -106,13 +112,8 @@ async def test_a_run_that_is_cancelled_leaves_no_model_call_behind_and_is_contin
     closed = anyio.Event()
     world = _world(say("I ", "never end", hangs=True), say("Fine."))
     world.script.on_close = closed.set
-    told = []
+    await _at_first_text(world, lambda run: run.cancel())
     with anyio.fail_after(5):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_collect, world, told)
-            while not only(events.AnswerDelta, told):
-                await anyio.lowlevel.checkpoint()
-            tasks.cancel_scope.cancel()
         await closed.wait()
     world.fence = 1  # the first ask was not the fake's
     assert adds_up(await world.ask()).text == "Fine."
