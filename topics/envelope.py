@@ -19,6 +19,7 @@ from topics.attributes import Attributes, read_attributes
 from topics.catalogue import REPLAY_SUFFIX, Catalogue, TopicSpec, spec_for
 from topics.errors import MalformedError, TooLargeError, UnknownVersionError
 from topics.events import Payload
+from topics.origin import Origin
 from topics.records import OutboundRecord, RawRecord
 from topics.sizes import MAX_EVENT_BYTES
 from topics.text import clean_json, clean_text
@@ -26,11 +27,13 @@ from topics.text import clean_json, clean_text
 NAMESPACE: Final = UUID("8f0f4f5e-6f0e-5f0c-9b57-5a9f6d1c2e33")
 SCHEMA_PREFIX: Final = "urn:sluice:schema:"
 REPLAY_ID_HEADER: Final = "sluice.replay.id"
+WRITTEN_HEADER: Final = "sluice.dlq.timestamp"
 ORIGIN_HEADERS: Final = ("__dlq.errors.topic", "__dlq.errors.partition", "__dlq.errors.offset")
 
 _FORMAT: Final = JSONFormat()
 _TENANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _SCHEMA_VERSION: Final = re.compile(r":([0-9]{1,6})")
+_INSTANT: Final = re.compile("[0-9]{1,19}")
 
 PayloadT_co = TypeVar("PayloadT_co", bound=Payload, covariant=True)
 
@@ -54,12 +57,23 @@ class Event(Generic[PayloadT_co]):
     traceparent: str | None = None
     replay_id: str | None = None
     attempt: int = 1
+    written_at_ms: int | None = None  # of a record that is known by its position: a topic made anew has the same ones again
 
     @property
     def claim_id(self) -> str:
         """What makes a second delivery the same work: tenant, source and id, and the replay it belongs to."""
-        parts = (self.tenant, self.source, self.id, self.replay_id or "")
+        parts = [self.tenant, self.source, self.id, self.replay_id or ""]
+        if self.written_at_ms is not None:
+            parts.append(str(self.written_at_ms))
         return str(uuid5(NAMESPACE, "\n".join(parts)))
+
+    @property
+    def origin(self) -> Origin:
+        """When this record was written; of a replay, when the one that it sends back was."""
+        if self.replay_id is None:
+            return Origin(self.record.timestamp_ms or 0)
+        written = _header(self.record, WRITTEN_HEADER) or ""
+        return Origin(int(written) if _INSTANT.fullmatch(written) else 0, is_replay=True)
 
 
 def schema_uri(payload: type[Payload]) -> str:
@@ -109,6 +123,7 @@ def decode(record: RawRecord, *, catalogue: Catalogue) -> Event[Payload]:
         correlation_id=_text_or_none(read.correlation_id),
         traceparent=_text_or_none(read.traceparent),
         replay_id=replay_id,
+        written_at_ms=record.timestamp_ms if read.id == record.position else None,
     )
 
 
@@ -197,6 +212,7 @@ def _tombstone(record: RawRecord, spec: TopicSpec, *, origin: str, replay_id: st
         payload=payload,
         record=record,
         replay_id=replay_id,
+        written_at_ms=record.timestamp_ms if replay_id is None else None,
     )
 
 

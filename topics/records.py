@@ -25,6 +25,11 @@ class RawRecord:
         """`topic/partition/offset`: the id of a record whose producer gave it none."""
         return f"{self.topic}/{self.partition}/{self.offset}"
 
+    @property
+    def place(self) -> str:
+        """The position, and when the record was written: a topic that is made anew has the same positions for other records."""
+        return f"{self.position}@{self.timestamp_ms}"
+
 
 @dataclass(frozen=True, slots=True)
 class OutboundRecord:

@@ -14,6 +14,8 @@ def judge(account: Account, verdict: Verdict, bounds: Bounds, *invariants: str) 
     """Hold a run against the invariants that are named, all of them when none is; add its figures."""
     for name in invariants or INVARIANTS:
         verdict.add(name, INVARIANTS[name](account, bounds))
+    # An engine that never ran loses everything, too.
+    verdict.add("vacuous", [] if any(run.is_good for run in account.runs) else ["no handler ended well: the engine did not run"])
     verdict.figures |= figures(account)
     return verdict
 

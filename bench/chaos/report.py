@@ -38,8 +38,8 @@ def lost(verdict: Verdict) -> int:
 
 
 def has_failed(control: Control, verdict: Verdict) -> bool:
-    """Whether a control broke what it must break."""
-    return any(verdict.broken.get(name) for name in control.must_break)
+    """Whether a control broke what it must break, and did so by running."""
+    return not verdict.broken.get("vacuous") and any(verdict.broken.get(name) for name in control.must_break)
 
 
 def sentences(verdict: Verdict) -> list[str]:

@@ -47,6 +47,7 @@ class Work:
     claim: Claim = field(default_factory=Claim)
     starts: int = 0
     failures: int = 0
+    owed: int = 0  # starts that were no deaths and could not be taken back
     first_failed_at_ms: int | None = None
     limited_since_s: float | None = None  # by the monotonic clock: another worker counts anew
     scope: Any = None
@@ -54,7 +55,7 @@ class Work:
 
     def __post_init__(self) -> None:
         """Name the record for the inbox, once; one that was not understood is known by its position."""
-        self.claim_id = self.event.claim_id if self.event else str(uuid5(NAMESPACE, self.record.position))
+        self.claim_id = self.event.claim_id if self.event else str(uuid5(NAMESPACE, self.record.place))
 
     @property
     def lane(self) -> str:
@@ -69,4 +70,6 @@ class Work:
     @property
     def size_bytes(self) -> int:
         """What it holds in memory, roughly."""
-        return len(self.record.value or b"") + len(self.record.key or b"") + 200
+        record = self.record
+        headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+        return len(record.value or b"") + len(record.key or b"") + headers + 200

@@ -111,6 +111,11 @@ class Board:
         ended = set(ending)
         return [work for work in self.in_flight if work.assignment in ended]
 
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether partitions are being dealt: at the start, and between letting some go and being given others."""
+        return not self.has_joined or self._rebalancing_since_s is not None
+
     def rebalance_began(self) -> None:
         """Partitions are about to go, or to be dealt anew."""
         if self._rebalancing_since_s is None:

@@ -36,6 +36,7 @@ from aiokafka.errors import (
 
 from infra.kafka.connection import KafkaConnection
 from infra.kafka.guards import check_codecs, refuse_missing, with_checked_positions, with_members_commits
+from infra.kafka.header_names import read_any_header_name
 from infra.positions import PositionMemory, Rule, TopicHistory, beginning, position_lost, position_out_of_range
 from topics.errors import ConfigError, HaltError, OutageError
 from topics.records import RawRecord
@@ -146,6 +147,7 @@ class GroupConsumer:
             ConfigError: The cluster cannot be reached or refuses us, a topic is missing, or a codec is.
         """
         check_codecs()
+        read_any_header_name()
         try:
             with self._connection.connecting():
                 await self._client.start()
@@ -177,6 +179,12 @@ class GroupConsumer:
         except KafkaError as error:
             self._is_ahead = True
             raise _meaning_of(error) from error
+        except Exception as error:  # what the client cannot unpack would otherwise be a bare traceback, at every start
+            at = ", ".join(f"{topic}/{number} from {position}" for (topic, number), position in sorted(self.reached().items()))
+            raise HaltError(
+                f"a record cannot be unpacked ({type(error).__name__}), at one of {at}: `sluice offsets set` passes over it",
+                code="unreadable_record",
+            ) from error
         self._polled |= {key: records[-1].offset + 1 for key, records in batches.items()}
         return {(key.topic, key.partition): [raw_record(record) for record in records] for key, records in batches.items()}
 

@@ -86,6 +86,8 @@ def dead_letter(record: RawRecord, death: Death, *, topic: str) -> OutboundRecor
     offset = (carried[OFFSET] if replayed else None) or str(record.offset)
     first_failed_at = (carried[FIRST_FAILED_AT] if replayed else None) or str(death.first_failed_at_ms)
     timestamp = (carried[TIMESTAMP] if replayed else None) or str(record.timestamp_ms or "")
+    # A replay says which letter it is of, whatever ids were made of when that was written.
+    own_id = (header_text(record.headers, REPLAY_ID) or "").rpartition(":")[0] if replayed else ""
     ours = {
         TOPIC: origin_topic,
         PARTITION: partition,
@@ -93,7 +95,8 @@ def dead_letter(record: RawRecord, death: Death, *, topic: str) -> OutboundRecor
         GROUP: death.group,
         DELIVERY_COUNT: str(death.delivery_count),
         MESSAGE: _cut(death.message),
-        ID: dead_letter_id(group=death.group, topic=origin_topic, partition=partition, offset=offset),
+        ID: own_id
+        or dead_letter_id(group=death.group, topic=origin_topic, partition=partition, offset=offset, written_at=timestamp),
         REASON: death.code,
         DISPOSITION: death.disposition,
         STAGE: death.stage,
@@ -109,9 +112,9 @@ def dead_letter(record: RawRecord, death: Death, *, topic: str) -> OutboundRecor
     return OutboundRecord(topic=topic, key=record.key, value=record.value, headers=with_ours(original, ours))
 
 
-def dead_letter_id(*, group: str, topic: str, partition: str, offset: str) -> str:
-    """The same for every death of one record in one group."""
-    return str(uuid5(NAMESPACE, f"dead-letter\n{group}\n{topic}\n{partition}\n{offset}"))
+def dead_letter_id(*, group: str, topic: str, partition: str, offset: str, written_at: str) -> str:
+    """The same for every death of one record in one group; another one at that position, of a topic made anew, has another."""
+    return str(uuid5(NAMESPACE, f"dead-letter\n{group}\n{topic}\n{partition}\n{offset}\n{written_at}"))
 
 
 def _cut(message: str) -> str:

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
+import anyio
 from anyio.abc import TaskGroup
 
 from infra.claims import Inbox
@@ -15,10 +17,11 @@ from infra.kafka.lanes import LaneTable
 from infra.kafka.routes import Route
 from infra.kafka.suspects import Suspects
 from infra.kafka.unit_tasks import UnitTasks
-from topics.errors import CrashLoopError
+from topics.errors import CrashLoopError, SluiceError
 
 LONGEST_NAP_S: Final = 1.0
 SUSPECT_WAIT_S: Final = 0.2
+TAKE_BACK_WITHIN_S: Final = 3.0
 
 
 class Ends(Protocol):
@@ -51,6 +54,7 @@ class Dispatcher:
         self._turn = list(board.routes)
         self._batch_since_s: dict[str, float] = {}
         self._suspects = Suspects(crash_limit=board.config.retry.crash_limit)
+        self._cut: list[Work] = []
         self.running = 0
 
     async def run(self) -> None:
@@ -65,6 +69,7 @@ class Dispatcher:
                 alarm.cancel()
         finally:
             await self._units.close()
+            await self._take_back()
 
     async def _start_ready(self) -> None:
         while units := self._pick():
@@ -118,6 +123,8 @@ class Dispatcher:
     def _nap_s(self) -> float:
         """Until the next lane is due, a batch is old enough, or the gate may be tried."""
         board = self._board
+        if self.running >= board.config.slots:
+            return LONGEST_NAP_S  # a slot that is freed wakes us; a lane that is due must not
         now_s = board.clock.monotonic_s()
         moments = [due_s for lanes in board.lanes.values() if (due_s := lanes.next_due_s()) is not None]
         moments += [since_s + board.routes[name].batch_wait_s for name, since_s in self._batch_since_s.items()]
@@ -145,6 +152,7 @@ class Dispatcher:
     async def _conclude(self, unit: Sequence[Work], outcomes: Outcomes) -> None:
         self._suspects.ended(unit)
         if self._units.closing:
+            self._cut += (work for work in unit if work.starts)
             return
         for work in unit:
             if not work.starts:
@@ -155,11 +163,16 @@ class Dispatcher:
                 await self._ends.hand_back(work)
         self._board.notify()
 
+    async def _take_back(self) -> None:
+        """A worker that halts takes its starts back: it did not die of them, and who starts it again must not blame them."""
+        with anyio.move_on_after(TAKE_BACK_WITHIN_S, shield=True), suppress(SluiceError):
+            await self._inbox.release([work.claim_id for work in self._cut])
+
     def _refusal(self, work: Work) -> Exception | None:
         """Why a record is not even tried: nobody understands it, or its worker died each time."""
         if work.refusal is not None:
             return work.refusal
-        crashes = work.starts - 1 - work.claim.failures
+        crashes = work.starts - 1 - work.claim.failures - work.owed
         if crashes >= self._board.config.retry.crash_limit:
             return CrashLoopError(f"its worker died {crashes} times while it ran")
         return None

@@ -97,7 +97,9 @@ class Intake:
         work.first_failed_at_ms = claim.first_failed_at_ms
         due_at_s = None
         if claim.due_at_ms is not None:
-            due_at_s = self._board.clock.monotonic_s() + max(0, claim.due_at_ms - self._board.now_ms()) / 1000
+            left_s = (claim.due_at_ms - self._board.now_ms()) / 1000
+            # Whoever wrote it may have had another clock: no retry waits for longer than the longest one.
+            due_at_s = self._board.clock.monotonic_s() + min(max(0.0, left_s), self._board.config.retry.cap_s)
         self._board.lanes_of(work).push(work.lane, work, tenant=work.tenant, due_at_s=due_at_s)
         self._tell(work)
 

@@ -7,6 +7,7 @@ from infra.kafka.board import Board
 
 # A handler is stopped at its time limit. One that is there so much later cannot be stopped.
 HANDLER_GRACE_S: Final = 60.0
+REBALANCE_GRACE_S: Final = 20.0  # beyond the drain: the commit, what is stopped, and the group's own round (`GroupConsumer`)
 
 
 def member_state(board: Board, *, running: int) -> MemberState:
@@ -19,9 +20,11 @@ def member_state(board: Board, *, running: int) -> MemberState:
     """
     open_, counters = int(board.gate.is_open), board.counters
     stall_s = board.config.stall_s
+    # The client hands nothing out while a group is dealt anew, which takes as long as the slowest member may drain.
+    poll_s = stall_s + (board.config.revoke_drain_s + REBALANCE_GRACE_S if board.is_rebalancing else 0.0)
     uncommitted = sum(one.live and one.position_to_commit() is not None for one in board.assignments.values())
     stages = (
-        Stage("intake", open_ and int(not board.stopping.is_set()), counters.polls, stall_s),
+        Stage("intake", open_ and int(not board.stopping.is_set()), counters.polls, poll_s),
         Stage("dispatch", _could_start(board, running), board.in_flight.starts, stall_s),
         Stage(
             "handlers", open_ and len(board.in_flight), board.in_flight.oldest(), board.config.handler_timeout_s + HANDLER_GRACE_S

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,16 +10,21 @@ import anyio
 from aiokafka import AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, OutOfOrderSequenceNumber, RecordTooLargeError
+from aiokafka.partitioner import DefaultPartitioner
 from faststream.kafka import KafkaBroker
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256, SASLScram512
 
 from infra.kafka.connection import KafkaConnection
-from infra.kafka.dead_letter import Death, dead_letter
+from infra.kafka.dead_letter import ID, REPLAY_ID, Death, dead_letter, header_text
+from infra.kafka.header_names import is_odd, with_odd_names, written
 from infra.redaction import Redactor, redact
 from topics.errors import OutageError, RejectedError
 from topics.records import OutboundRecord, RawRecord
 
+_PARTITIONER: Final = DefaultPartitioner()
+
 SEND_WITHIN_S: Final = 30.0
+STOP_WITHIN_S: Final = 10.0
 MAX_REQUEST_BYTES: Final = (
     104_857_600  # of raw records: what a broker takes at most; the topic's own limit is for the broker to say
 )
@@ -36,6 +41,7 @@ class EventPublisher:
         self._broker = broker
         self._renewals = 0
         self._renewing = anyio.Lock()
+        self._is_broken = False
 
     async def send(self, record: OutboundRecord) -> Awaitable[Any]:
         """Hand an event over. The awaitable ends when the broker has it.
@@ -47,9 +53,10 @@ class EventPublisher:
         headers = {name: (value or b"").decode() for name, value in record.headers}
         try:
             with anyio.fail_after(SEND_WITHIN_S):
-                if self._renewing.locked():
+                if self._renewing.locked() or self._is_broken:
                     async with self._renewing:
-                        pass
+                        if self._is_broken:
+                            await self._replace()
                 sent_with = self._renewals
                 acknowledgement = await self._broker.publish(
                     record.value, topic=record.topic, key=record.key, headers=headers, no_confirm=True
@@ -59,13 +66,22 @@ class EventPublisher:
         return _Acknowledgement(acknowledgement, lambda: self._renew(sent_with))
 
     async def _renew(self, sent_with: int) -> None:
-        """Take another producer, unless somebody has done so since."""
+        """Take another producer, unless somebody has done so since. When that fails, whoever sends next tries it again."""
         async with self._renewing:
             if self._renewals == sent_with:
                 self._renewals += 1
-                with anyio.move_on_after(SEND_WITHIN_S, shield=True):
-                    await self._broker.stop()
-                    await self._broker.start()
+                self._is_broken = True
+                with suppress(KafkaError, TimeoutError):
+                    await self._replace()
+
+    async def _replace(self) -> None:
+        with anyio.fail_after(SEND_WITHIN_S, shield=True):
+            with anyio.move_on_after(STOP_WITHIN_S) as stopping:
+                await self._broker.stop()
+            if stopping.cancelled_caught:
+                await self._broker.stop()  # it waited for a partition without a leader, as it would for ever; now it ends at once
+            await self._broker.start()
+        self._is_broken = False
 
 
 class _Acknowledgement:
@@ -110,13 +126,18 @@ class RawProducer:
 
     async def _hand_over(self, record: OutboundRecord) -> "asyncio.Future[Any]":
         headers = list(record.headers)
-        if record.key is not None or record.value is not None:
+        has_odd_names = any(is_odd(name) for name, _ in headers)
+        if record.key is not None and not has_odd_names:
             return await self._producer.send(record.topic, record.value, key=record.key, headers=headers)
-        # Kafka takes a record with neither key nor value, and somebody will send one; the client's own `send` refuses it.
+        # What the client's own `send` refuses: neither key nor value, or a name of any bytes. And what has no key: copies of one
+        # dead letter must lie in one partition, or nobody can say which of two edits came first.
         batch = self._producer.create_batch()
-        batch.append(timestamp=None, key=None, value=None, headers=headers)
-        partitions: set[int] = await self._producer.partitions_for(record.topic)
-        return await self._producer.send_batch(batch, record.topic, partition=min(partitions))
+        if has_odd_names:
+            batch, headers = with_odd_names(batch), written(headers)
+        batch.append(timestamp=None, key=record.key, value=record.value, headers=headers)
+        partitions = sorted(await self._producer.partitions_for(record.topic))
+        by = record.key if record.key is not None else _identity(record)
+        return await self._producer.send_batch(batch, record.topic, partition=_PARTITIONER(by, partitions, partitions))
 
 
 class DeadLetterTopic:
@@ -189,7 +210,10 @@ async def raw_producer(connection: KafkaConnection) -> AsyncGenerator[RawProduce
     """
     # Not idempotent: a producer that is never gets over a batch that was refused (see `EventPublisher`), and dead letters are what
     # is refused, by rights or size, until somebody mends it. Written twice they are one all the same, by their id.
-    producer = AIOKafkaProducer(**connection.client_options(), acks="all", max_request_size=MAX_REQUEST_BYTES)
+    # Compressed: a topic's limit is for compressed batches, so an input may be larger than that, and its letter must fit as well.
+    producer = AIOKafkaProducer(
+        **connection.client_options(), acks="all", compression_type="zstd", max_request_size=MAX_REQUEST_BYTES
+    )
     try:
         with connection.connecting():
             await producer.start()
@@ -197,6 +221,11 @@ async def raw_producer(connection: KafkaConnection) -> AsyncGenerator[RawProduce
     finally:
         with anyio.move_on_after(SEND_WITHIN_S, shield=True):
             await producer.stop()
+
+
+def _identity(record: OutboundRecord) -> bytes:
+    """What copies of one replay, or of one dead letter, have in common."""
+    return (header_text(record.headers, REPLAY_ID) or header_text(record.headers, ID) or "").encode()
 
 
 def _look_at(future: "asyncio.Future[Any]") -> None:

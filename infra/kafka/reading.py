@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from infra.kafka.connection import KafkaConnection
 from infra.kafka.consumer import raw_record
+from infra.kafka.header_names import read_any_header_name
 from topics.errors import ConfigError, OutageError
 from topics.records import RawRecord
 
@@ -106,6 +107,7 @@ async def _assigned(
 
 
 async def _start(client: Any, topics: Sequence[str]) -> None:
+    read_any_header_name()
     try:
         await client.start()
     except UnknownTopicOrPartitionError as error:

@@ -69,6 +69,7 @@ class Settlement:
         try:
             await self._inbox.release([work.claim_id])
         except OutageError:
+            work.owed += 1
             _log.warning("start_not_taken_back", position=work.record.position)
         self._board.requeue(work, delay_s=delay_s)
 
@@ -166,7 +167,7 @@ class Settlement:
                 board.shut_gate(OutageError("a flood of dead letters"), FLOOD_PAUSE_S)
             self._settle(work, "dead")
             return
-        board.requeue(work, delay_s=0.0)
+        await self.hand_back(work)
 
     def _settle(self, work: Work, state: Literal["done", "dead"]) -> None:
         self._unwritten.append((work, state))

@@ -54,7 +54,8 @@ for i, key in ipairs(KEYS) do
   end
 end
 """
-RELEASE: Final = """
+# On a full server too: a start that is not taken back counts as a death, and five of them as a crash loop.
+RELEASE: Final = """#!lua flags=allow-oom
 for i, key in ipairs(KEYS) do
   if redis.call('HGET', key, 'state') == 'running' and redis.call('HINCRBY', key, 'starts', -1) <= 0 then
     redis.call('DEL', key)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from infra.kafka.header_names import shown
 from infra.settings import load_settings
 from topics.errors import RejectedError
 from workers import dead_letters
@@ -188,7 +189,7 @@ def _plain(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _masked(letter: DeadLetter) -> dict[str, Any]:
-    headers = [[name, masked_text(value)] for name, value in letter.original_headers]
+    headers = [[shown(name), masked_text(value)] for name, value in letter.original_headers]
     edit = letter.edit and masked_facts(letter.edit.model_dump())
     edits = {"value_written_by_an_operator": letter.is_edited or None, "edit": edit}
     return {"key": masked_text(letter.record.key), "value": masked_value(letter.record.value), "headers": headers, **edits}
@@ -198,6 +199,6 @@ def _content(letter: DeadLetter) -> dict[str, Any]:
     def text(value: bytes | None) -> str | None:
         return None if value is None else value.decode(errors="backslashreplace")
 
-    headers = [[name, text(value)] for name, value in letter.original_headers]
+    headers = [[shown(name), text(value)] for name, value in letter.original_headers]
     edits = {"value_written_by_an_operator": letter.is_edited or None, "edit": letter.edit and letter.edit.model_dump()}
     return {"key": text(letter.record.key), "value": text(letter.record.value), "headers": headers, **edits}

@@ -194,7 +194,8 @@ def _lines(data: str | None, file: Path | None) -> list[str]:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise MalformedError(f"{file or 'standard input'} is not UTF-8; nothing was sent", code="not_utf8") from error
-    return [line for line in text.splitlines() if line.strip()]
+    # Not `splitlines`: it also cuts at U+2028 and the like, which may stand in a JSON string as they are.
+    return [line for line in text.split("\n") if line.strip()]
 
 
 def _payload(model: type[Payload], line: str, number: int) -> Payload:

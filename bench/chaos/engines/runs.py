@@ -33,6 +33,20 @@ async def killed_in_a_burst(world: World, seed: int, *, inputs: int = 150, longe
     return judge(await world.account(), verdict, bounds_of(world), "I1", "I2", "I3", "I4", "I6")
 
 
+async def killed_among_effects(world: World, seed: int, *, inputs: int = 600) -> Verdict:
+    """P1 in small: short effects that cannot be repeated, and workers killed while many are between the effect and its end."""
+    await world.start_workers(2)
+    await world.publish([Task(f"q{number}", f"k{number % 200}", "irreversible", work_ms=20) for number in range(inputs)])
+    for part in range(1, 5):
+        await world.until(inputs * part / 6, within_s=20.0)
+        if victim := await worker_at_work(world, at_least=AT_WORK):
+            await world.kill(victim)
+            await world.start_worker(victim)
+    await world.quiesce(within_s=REST_S, quiet_s=QUIET_S)
+    verdict = Verdict("P1", world.engine, seed)
+    return judge(await world.account(), verdict, bounds_of(world), "I1", "I2")
+
+
 async def woken_zombie(world: World, seed: int, *, inputs: int = 24) -> Verdict:
     """P2 in small: a worker freezes before its effects begin, and wakes when others hold its threads."""
     await world.start_workers(2)

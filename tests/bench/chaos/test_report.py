@@ -1,7 +1,8 @@
 """What is made of verdicts, and of facts while they come."""
 
 from bench.chaos import report
-from bench.chaos.judge import figures, spread
+from bench.chaos.invariants import Bounds
+from bench.chaos.judge import figures, judge, spread
 from bench.chaos.live import Live
 from bench.chaos.verdict import Control, Procedure, Verdict
 from bench.chaos.world import World
@@ -61,3 +62,14 @@ def test_live_facts_tell_who_runs_what_and_what_is_left() -> None:
     live.feed(History().end(0).settle(1, state="dead").commit(2).assign("a").facts)
     assert (live.unfinished, live.running["a"]) == (0, set())
     assert (live.positions, live.holders) == ({"t/0": 2}, {"a"})
+
+
+def test_an_engine_that_never_ran_is_not_seen_to_break() -> None:
+    """It loses everything; a control whose package is missing would pass."""
+    control = Control("blind", PROCEDURE, ("I1",))
+    died = judge(
+        History().publish(*range(10)).disturb("died", "a").account(), Verdict("P1", "blind", 1), Bounds(answers=False), "I1"
+    )
+    ran = judge(History().publish(*range(10)).handle(0).account(), Verdict("P1", "blind", 1), Bounds(answers=False), "I1")
+    assert died.broken["I1"]
+    assert [report.has_failed(control, verdict) for verdict in (died, ran)] == [False, True]

@@ -37,7 +37,7 @@ def sent_back(letter: OutboundRecord, count: int) -> RawRecord:
     """As an operator's replay writes it."""
     facts = {name: header_text(letter.headers, name) or "" for name in (names.TOPIC, names.PARTITION, names.OFFSET)}
     facts[names.FIRST_FAILED_AT] = header_text(letter.headers, names.FIRST_FAILED_AT) or ""
-    facts |= {names.REPLAY_ID: f"id:{count}", names.REPLAY_COUNT: str(count)}
+    facts |= {names.REPLAY_ID: f"{header_text(letter.headers, names.ID)}:{count}", names.REPLAY_COUNT: str(count)}
     headers = names.with_ours(original_headers(letter.headers), facts)
     return RawRecord(f"{facts[names.TOPIC]}.replay", 0, count, letter.key, letter.value, headers, 900)
 
@@ -76,7 +76,7 @@ def test_the_letter_says_where_the_record_was_and_why_it_died():
         names.GROUP: "g",
         names.DELIVERY_COUNT: "1",
         names.MESSAGE: "the value is not JSON",
-        names.ID: names.dead_letter_id(group="g", topic="tickets", partition="3", offset="14"),
+        names.ID: names.dead_letter_id(group="g", topic="tickets", partition="3", offset="14", written_at="500"),
         names.REASON: "bad_json",
         names.DISPOSITION: "poison",
         names.STAGE: "decode",

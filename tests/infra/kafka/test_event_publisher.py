@@ -3,10 +3,13 @@ import gc
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import anyio
 import pytest
-from aiokafka.errors import KafkaError, KafkaTimeoutError, OutOfOrderSequenceNumber
+from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, OutOfOrderSequenceNumber
+from faststream.exceptions import IncorrectState
 from faststream.kafka import KafkaBroker
 
+from infra.kafka import publisher as module
 from infra.kafka.publisher import EventPublisher
 from topics.errors import OutageError
 from topics.records import OutboundRecord
@@ -16,19 +19,34 @@ RECORD = OutboundRecord("answers", b"acme/t", b"{}", (("ce_id", b"1"),))
 
 @dataclass
 class StubBroker:
-    """Hands out futures that the test settles."""
+    """Hands out futures that the test settles. As FastStream's, it has no producer between a stop and a start."""
 
     futures: list[asyncio.Future[Any]] = field(default_factory=list)
     error: KafkaError | None = None
     restarts: int = 0
+    is_up: bool = True
+    is_connected: bool = True
+    is_away: bool = False
+    stop_hangs: bool = False
 
     async def stop(self) -> None:
         await asyncio.sleep(0)
+        self.is_up = False
+        if self.stop_hangs:
+            self.stop_hangs = False  # a second one finds it closed
+            await anyio.sleep_forever()
+        self.is_connected = False
 
     async def start(self) -> None:
+        if self.is_away:
+            raise KafkaConnectionError("away")
         self.restarts += 1
+        self.is_up = self.is_up or not self.is_connected
+        self.is_connected = True
 
     async def publish(self, *_: Any, **__: Any) -> asyncio.Future[Any]:
+        if not self.is_up:
+            raise IncorrectState("no producer")
         if self.error:
             raise self.error
         self.futures.append(asyncio.get_running_loop().create_future())
@@ -81,3 +99,32 @@ async def test_a_producer_that_lost_its_place_is_replaced_once_however_many_find
     with pytest.raises(OutageError):
         await again
     assert broker.restarts == 2
+
+
+async def test_a_producer_that_could_not_be_replaced_at_once_is_replaced_later():
+    """P1: everything behind it would be a fault of ours, and dead after its tries."""
+    broker = StubBroker(is_away=True)
+    publisher = EventPublisher(cast("KafkaBroker", broker))
+    lost = await publisher.send(RECORD)
+    broker.futures[0].set_exception(OutOfOrderSequenceNumber())
+    with pytest.raises(OutageError):
+        await lost
+    with pytest.raises(OutageError):
+        await publisher.send(RECORD)
+    broker.is_away = False
+    again = await publisher.send(RECORD)
+    broker.futures[-1].set_result("metadata")
+    await again
+
+
+async def test_a_producer_that_does_not_end_is_replaced_all_the_same(monkeypatch: pytest.MonkeyPatch):
+    """P7: it waits for a partition without a leader, without an end, and everybody would wait for it."""
+    monkeypatch.setattr(module, "STOP_WITHIN_S", 0.05)
+    broker = StubBroker(stop_hangs=True)
+    publisher = EventPublisher(cast("KafkaBroker", broker))
+    lost = await publisher.send(RECORD)
+    broker.futures[0].set_exception(OutOfOrderSequenceNumber())
+    with pytest.raises(OutageError):
+        await lost
+    await publisher.send(RECORD)
+    assert broker.restarts == 1

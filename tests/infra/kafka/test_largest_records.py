@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+from aiokafka import AIOKafkaProducer
+
 from infra.kafka import provision
 from infra.kafka.connection import KafkaConnection
 from infra.kafka.dead_letter import MAX_MESSAGE_BYTES, Death, original_headers
@@ -61,3 +64,19 @@ async def test_and_its_replay_goes_back_and_is_buried_again(connection: KafkaCon
         again = (await all_of(connection, letters))[-1]
     assert (again.value, original_headers(again.headers)) == (value, first.headers)
     assert [name for name, _ in again.headers] == [name for name, _ in letter.headers]
+
+
+@pytest.mark.parametrize("broker", ["apache-kafka"], indirect=True)  # Tansu takes records of any size
+async def test_an_input_that_was_small_only_while_compressed_is_buried(connection: KafkaConnection, prefix: str):
+    """P7: a topic's limit is for compressed batches. Its letter was refused, and the whole group stood still behind it."""
+    catalogue = Catalogue(prefix)
+    await provision.apply(connection, catalogue, replication_factor=1)
+    topic, letters = catalogue.name(QUERIES), catalogue.name(DEAD_LETTERS)
+    value = b"{" + b" no JSON" * 400_000
+    client = AIOKafkaProducer(bootstrap_servers=connection.bootstrap, compression_type="zstd", max_request_size=16_777_216)
+    async with client:
+        await client.send_and_wait(topic, value, key=b"acme/t")
+    (record,) = await all_of(connection, topic)
+    async with raw_producer(connection) as producer:
+        await DeadLetterTopic(producer, topic=letters).bury(record, DEATH)
+    assert [one.value for one in await all_of(connection, letters)] == [value]

@@ -164,3 +164,14 @@ async def test_a_wedged_gate_is_found_too():
     async with world.running():
         await world.until(lambda: board.counters.admitted == 4)
         assert judged(world, for_s=120.0) == ["dispatch"]
+
+
+async def test_a_rebalance_may_take_as_long_as_the_slowest_drain():
+    """A rolling deploy must not end workers that wait for another to let go."""
+    world = World([], Stuck(), config=RuntimeConfig(revoke_drain_s=120.0, stall_s=10.0))
+    board = world.runtime.board
+    board.rebalance_ended()
+    board.rebalance_began()
+    assert judged(world, for_s=100.0) == []
+    board.rebalance_ended()
+    assert judged(world, for_s=100.0) == ["intake"]

@@ -1,5 +1,6 @@
 """Writing: records to the byte, and what a broker's refusal means."""
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from infra.kafka.connection import KafkaConnection
-from infra.kafka.dead_letter import original_headers
+from infra.kafka.dead_letter import ID, REPLAY_ID, original_headers
 from infra.kafka.publisher import DeadLetterTopic, EventPublisher, event_broker, raw_producer
 from infra.kafka.reading import scan
 from infra.local.ports import free_port
@@ -15,7 +16,7 @@ from tests.infra.kafka.test_dead_letter import DEATH, RECORD
 from topics.errors import ConfigError, OutageError, RejectedError
 from topics.records import OutboundRecord, RawRecord
 
-LARGE = b"x" * 1_100_000
+LARGE = random.Random(1).randbytes(1_100_000)  # nothing that packs
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ async def test_a_refused_record_does_not_stop_those_behind_it(connection: KafkaC
 
         await send(b"before")
         with pytest.raises(RejectedError):
-            await send(b"x" * 5_000)
+            await send(LARGE[:5_000])
         if kind == "event":
             with pytest.raises(OutageError, match="OutOfOrderSequenceNumber"):
                 await send(b"too early")
@@ -99,3 +100,23 @@ async def test_a_cluster_that_is_not_there_is_one_sentence(connect: Any):
     with pytest.raises(ConfigError, match="cannot be reached"):
         async with connect(KafkaConnection(f"127.0.0.1:{free_port()}")):
             pass
+
+
+@pytest.mark.parametrize("value", [b"{}", None])
+@pytest.mark.parametrize("name", [REPLAY_ID, ID])
+async def test_copies_of_one_dead_letter_without_a_key_lie_in_one_partition(
+    connection: KafkaConnection, prefix: str, name: str, value: bytes | None
+):
+    """P2: of two edits the first counts, and only within a partition is one before another."""
+    topics = [f"{prefix}many", f"{prefix}more"]
+    admin = AIOKafkaAdminClient(bootstrap_servers=connection.bootstrap)
+    await admin.start()
+    await admin.create_topics([NewTopic(topic, 6, 1) for topic in topics])
+    await admin.close()
+    async with raw_producer(connection) as producer:
+        for number in range(8):
+            await producer.write(OutboundRecord(topics[0], None, value, ((name, b"letter:1"),)))
+            await producer.write(OutboundRecord(topics[1], None, value, ((name, b"letter:%d" % number),)))
+    copies, others = [{record.partition for record in await written(connection, topic)} for topic in topics]
+    assert len(copies) == 1
+    assert len(others) > 1  # or all that has no key waits behind itself

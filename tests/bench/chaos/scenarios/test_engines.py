@@ -23,6 +23,7 @@ DEATH = Death("g", "code", "poison", "handler", "", "RejectedError", 1, 1, 1)
 WANTED = {
     "commit_fetched",
     "no_claim",
+    "no_effect_record",
     "no_fence",
     "dead_letter_not_awaited",
     "no_limiter",
