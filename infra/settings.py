@@ -83,6 +83,7 @@ class Settings(BaseSettings):
     tenant_budgets: dict[str, Budget] = Field(default_factory=dict, description="tenant, or * for each other, -> its day")
     model_prices: dict[str, Price] = Field(default_factory=dict, description="the provider's name of a model -> what it costs")
     embedding_model: str = "sluice-minilm"
+    embedding_timeout_s: float = Field(default=10.0, gt=0)  # of a request; who waits gives up after 15, and then no failure is seen
     embedding_dimensions: int = Field(default=384, ge=2, le=8192)
 
     back_office_url: HttpUrl = "http://localhost:8001"

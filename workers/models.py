@@ -54,7 +54,7 @@ def build_models(settings: Settings, *, stack: AsyncExitStack, meter: Meter | No
         base_url=address,
         api_key=(settings.embedding_api_key or settings.model_api_key).get_secret_value(),
         model=settings.embedding_model,
-        timeout_s=settings.model_timeout_s,
+        timeout_s=settings.embedding_timeout_s,
         dimensions=settings.embedding_dimensions,
     )
     stack.push_async_callback(embedder.aclose)

@@ -9,10 +9,19 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 import anyio
 import structlog
 
+from infra.models import provider_errors
 from infra.models.accounts import Account, metered
 from infra.models.breaker import Breaker, Ticket
 from infra.models.metering import Call, Meter, Unmetered, Usage
-from topics.errors import BudgetExceededError, OutageError, RateLimitedError, RejectedError, RetryableError, SluiceError
+from topics.errors import (
+    BudgetExceededError,
+    OutageError,
+    RateLimitedError,
+    RejectedError,
+    RetryableError,
+    SluiceError,
+    UnavailableError,
+)
 
 PROVIDER_OUT: Final = "provider_out"
 TRIAL_WITHIN_S: Final = 5.0
@@ -115,6 +124,9 @@ class Door(Generic[C]):
                 self._succeeded(ticket, "answered")
             case RejectedError():
                 self._succeeded(ticket, "rejected")
+            case UnavailableError(reason_code=provider_errors.NOT_FOUND):
+                # A tenant's own choice, which nobody serves. It asks again and again, and must neither open nor keep closed.
+                self._given_up(ticket, "rejected")
             case RateLimitedError():
                 self._rest(error.retry_after_s)
                 self._given_up(ticket, "limited")

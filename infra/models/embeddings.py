@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+import anyio
 import openai
 
 from infra.models.provider_errors import bad_reply, translated
@@ -12,6 +13,8 @@ from infra.tracing.names import EMBEDDINGS
 from topics.errors import ConfigError
 
 BATCH: Final = 64
+WAITED_FOR: Final = 32
+"""Texts at most of a request that somebody waits for: a search sends 8, a batch of tickets has 32. Articles send more."""
 
 
 class Embedded(NamedTuple):
@@ -26,7 +29,7 @@ class ProviderEmbedder:
 
     Args:
         dimensions: Floats a vector must have, because the index was made for so many.
-        timeout_s: Seconds for each request.
+        timeout_s: Seconds for a request of at most `WAITED_FOR` texts; a larger one has twice as many.
     """
 
     def __init__(self, *, base_url: str, api_key: str, model: str, timeout_s: float, dimensions: int) -> None:
@@ -34,7 +37,9 @@ class ProviderEmbedder:
         self.space = f"{model}/{dimensions}"
         self._base_url = base_url
         self._dimensions = dimensions
-        self._client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s, max_retries=0)
+        self._timeout_s = timeout_s
+        # The client's own timeout is one for each read: a server that sends a byte now and then would never be late.
+        self._client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=None, max_retries=0)
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         """Turn texts into vectors by one request, keeping their order.
@@ -49,7 +54,9 @@ class ProviderEmbedder:
             RateLimitedError, UnavailableError, TimedOutError, OutageError, RejectedError: see `provider_errors.translated`.
             ConfigError: The model's vectors have another length than the index.
         """
-        with model_call(self.model, self._base_url, operation=EMBEDDINGS, inputs=len(texts)) as call, translated():
+        within_s = self._timeout_s * (1 if len(texts) <= WAITED_FOR else 2)
+        asking = model_call(self.model, self._base_url, operation=EMBEDDINGS, inputs=len(texts))
+        with asking as call, translated(), anyio.fail_after(within_s):
             # Not every compatible endpoint answers in base64, which the SDK asks for by itself.
             reply = await self._client.embeddings.create(input=list(texts), model=self.model, encoding_format="float")
             vectors, input_tokens = [one.embedding for one in reply.data], _counted(getattr(reply, "usage", None))

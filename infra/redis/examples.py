@@ -101,8 +101,19 @@ class RedisExamples:
         arguments = [self._most, tenant_tag(tenant), *(part for row in rows for part in row)]
         new = int(await self._add.durable(self._keys_of(tenant), arguments, behind=self._keys.durable()))
         if new < 0:
-            raise RejectedError(f"a tenant may have {self._most} examples; remove some first", code="too_many_examples")
+            raise self._too_many()
         return new
+
+    async def check_room(self, tenant: str, examples: Sequence[Example]) -> None:
+        """Refuse what `add` would refuse for its number, before anybody has paid for the vectors.
+
+        Raises:
+            RejectedError: Code `too_many_examples`.
+        """
+        kept = set(await self.ids(tenant))
+        new = {one.example_id for one in examples} - kept
+        if new and len(kept) + len(new) > self._most:
+            raise self._too_many()
 
     async def remove(self, tenant: str, example_ids: Sequence[str]) -> int:
         """Take examples out. Returns how many of them there were. On disk on return."""
@@ -152,6 +163,9 @@ class RedisExamples:
             )
         found = [_stored(row[1]) for row in reply[2::2]]
         return [one for one in found if one.tenant == tenant]
+
+    def _too_many(self) -> RejectedError:
+        return RejectedError(f"a tenant may have {self._most} examples; remove some first", code="too_many_examples")
 
     def _keys_of(self, tenant: str) -> Sequence[str]:
         tenant_tag(tenant)

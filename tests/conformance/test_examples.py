@@ -108,9 +108,13 @@ async def test_an_example_with_a_known_id_takes_its_place(store: Any) -> None:
 async def test_a_tenant_has_a_bound_and_what_goes_above_it_is_stored_not_at_all(store: Any) -> None:
     many = [example(f"e{number:02}") for number in range(MOST)]
     await store.add("acme", many, [EAST] * MOST)
-    with pytest.raises(RejectedError) as caught:
-        await store.add("acme", [replace(many[0], intent="refund"), example("one more")], [EAST, EAST])
-    assert caught.value.reason_code == "too_many_examples"
+    above = [replace(many[0], intent="refund"), example("one more")]
+    for refused in (store.check_room("acme", above), store.add("acme", above, [EAST, EAST])):
+        with pytest.raises(RejectedError) as caught:
+            await refused
+        assert caught.value.reason_code == "too_many_examples"
+    await store.check_room("acme", many)
+    await store.check_room("globex", [example("e1", "globex")])
     assert plain(await store.of("acme")) == plain(many)
     assert await store.add("acme", [replace(many[0], intent="refund")], [EAST]) == 0
     assert await store.add("globex", [example("e1", "globex")], [EAST]) == 1

@@ -21,11 +21,15 @@ class MemoryExamples:
             raise ValueError("not the tenant's, or not a vector each")
         if len({one.example_id for one in examples}) < len(examples):
             raise ValueError("an id stands twice")
+        await self.check_room(tenant, examples)
+        new = sum((tenant, one.example_id) not in self.kept for one in examples)
+        self.kept |= {(tenant, one.example_id): (one, vector) for one, vector in zip(examples, vectors, strict=True)}
+        return new
+
+    async def check_room(self, tenant: str, examples: Sequence[Example]) -> None:
         new = sum((tenant, one.example_id) not in self.kept for one in examples)
         if new and len(await self.of(tenant)) + new > self.most:
             raise RejectedError("too many", code="too_many_examples")
-        self.kept |= {(tenant, one.example_id): (one, vector) for one, vector in zip(examples, vectors, strict=True)}
-        return new
 
     async def remove(self, tenant: str, example_ids: Sequence[str]) -> int:
         if self.error:

@@ -10,13 +10,17 @@ from typing import Any
 
 @dataclass
 class Reply:
-    """One answer. `body` goes out in pieces of `piece` bytes; `stall` keeps silent after it; `cut` closes before its end."""
+    """One answer. `body` goes out in pieces of `piece` bytes, each `pause_s` after the one before; `stall` keeps silent after it.
+
+    `cut` closes before its end.
+    """
 
     body: bytes
     status: int = 200
     content_type: str = "application/json"
     headers: dict[str, str] = field(default_factory=dict)
     piece: int = 0
+    pause_s: float = 0.0
     stall: bool = False
     cut: bool = False
 
@@ -62,6 +66,7 @@ class Wire:
                 writer.write(reply.head())
                 step = reply.piece or max(len(reply.body), 1)
                 for start in range(0, len(reply.body), step):
+                    await asyncio.sleep(reply.pause_s if start else 0)
                     writer.write(reply.body[start : start + step])
                     await writer.drain()
                 if reply.stall:

@@ -182,7 +182,8 @@ def _tasks(dataset: str) -> tuple[Task, ...]:
     if named is not None:
         return named
     try:
-        return read_tasks(Path(dataset).read_text(encoding="utf-8").splitlines())
+        # Not `splitlines`: it also cuts at U+2028 and the like, which may stand in a JSON string as they are.
+        return read_tasks(Path(dataset).read_text(encoding="utf-8").split("\n"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{dataset} cannot be read ({type(error).__name__})") from error
 

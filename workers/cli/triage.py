@@ -49,6 +49,7 @@ def add(
         async with _redis(settings) as redis:
             store = _store(redis, settings)
             await store.prepare()
+            await store.check_room(tenant, read)
             new = await store.add(tenant, read, await _vectors(redis, settings, tenant, read))
             await _report(store, tenant, {"added": new, "replaced": len(read) - new}, as_json=as_json)
 

@@ -57,17 +57,18 @@ class Driver:
         Raises:
             SluiceError: It came to no end. The thread stays, and the next try continues it.
         """
-        thread, asked = ThreadRef(tenant, task.task_id), dict[str, ApprovalRequested]()
+        thread = ThreadRef(tenant, task.task_id)
         endings: list[Payload] = []
         for number, text in enumerate(task.messages, start=1):
             query_id = event_id_for(cause=f"{tenant}\n{task.task_id}", event_type="evaluation", ordinal=str(number))
-            endings.append(await self._until_ended(thread, task, query_id=query_id, text=text, asked=asked))
-        messages = await self._messages(thread)
+            endings.append(await self._until_ended(thread, task, query_id=query_id, text=text))
+        values = await self._values(thread)
+        messages = cast("Sequence[AnyMessage]", values.get("messages", ()))
         return Observation(
             calls=calls_of(messages),
             text="\n".join(_text_of(one) for one in endings),
             ending=_station_of(endings[-1]),
-            asked=len(asked),
+            asked=len(values.get("decisions", ())),  # as the thread tells it: some may be of an earlier try
             errors=errors_of(messages),
             changes=await self._changes(tenant),
         )
@@ -76,14 +77,12 @@ class Driver:
         """Let go of the task's thread."""
         await self.saver.adelete_thread(ThreadRef(tenant, task.task_id).checkpoint_id)
 
-    async def _until_ended(
-        self, thread: ThreadRef, task: Task, *, query_id: str, text: str, asked: dict[str, ApprovalRequested]
-    ) -> Payload:
+    async def _until_ended(self, thread: ThreadRef, task: Task, *, query_id: str, text: str) -> Payload:
         """Ask, and decide until the query has ended. What may pass is tried again: a run goes on where it was cut off."""
         wait_s = FIRST_WAIT_S
         for tries_left in reversed(range(TRIES)):
             try:
-                return await self._ask(thread, task, query_id=query_id, text=text, asked=asked)
+                return await self._ask(thread, task, query_id=query_id, text=text)
             except RetryableError:
                 if not tries_left:
                     raise
@@ -91,24 +90,21 @@ class Driver:
             wait_s *= 2
         raise AssertionError("the last try returns or raises")
 
-    async def _ask(
-        self, thread: ThreadRef, task: Task, *, query_id: str, text: str, asked: dict[str, ApprovalRequested]
-    ) -> Payload:
+    async def _ask(self, thread: ThreadRef, task: Task, *, query_id: str, text: str) -> Payload:
         async with self.leases.hold(thread.checkpoint_id) as lease:
             run = self.agent.ask(thread, query_id=query_id, text=text, user_id=task.user_id, fence=lease.fence)
             ending = await _ending_of(run)
             for _ in range(MAX_DECISIONS):
                 if ending is not None:
                     return ending
-                ending = await self._decide(thread, task, lease, asked=asked)
+                ending = await self._decide(thread, task, lease)
         raise UnavailableError(f"the query has not ended after {MAX_DECISIONS} decisions")
 
-    async def _decide(self, thread: ThreadRef, task: Task, lease: Lease, *, asked: dict[str, ApprovalRequested]) -> Payload | None:
+    async def _decide(self, thread: ThreadRef, task: Task, lease: Lease) -> Payload | None:
         pending = (await self.agent.status(thread)).pending
         if not pending:
             raise UnavailableError("the query neither ended nor waits for anybody")
         request = pending[0]
-        asked[request.approval_id] = request
         verdict = self._verdict(task, request)
         return await _ending_of(self.agent.resume(thread, approval_id=request.approval_id, verdict=verdict, fence=lease.fence))
 
@@ -121,10 +117,9 @@ class Driver:
             approver=APPROVER_NAME,
         )
 
-    async def _messages(self, thread: ThreadRef) -> Sequence[AnyMessage]:
+    async def _values(self, thread: ThreadRef) -> dict[str, Any]:
         saved = await self.saver.aget_tuple({"configurable": {"thread_id": thread.checkpoint_id, "checkpoint_ns": ""}})
-        values: dict[str, Any] = {} if saved is None else saved.checkpoint["channel_values"]
-        return cast("Sequence[AnyMessage]", values.get("messages", ()))
+        return {} if saved is None else saved.checkpoint["channel_values"]
 
     async def _changes(self, tenant: str) -> Any:
         found = await self.shop.changes(tenant)

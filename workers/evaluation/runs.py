@@ -106,7 +106,8 @@ def load(folder: Path) -> Run:
     """
     try:
         info = RunInfo.model_validate_json((folder / RUN_FILE).read_bytes())
-        lines = (folder / RESULTS_FILE).read_text(encoding="utf-8").splitlines() if (folder / RESULTS_FILE).exists() else []
+        # Not `splitlines`: it also cuts at U+2028 and the like, which may stand in a JSON string as they are.
+        lines = (folder / RESULTS_FILE).read_text(encoding="utf-8").split("\n") if (folder / RESULTS_FILE).exists() else []
         results = [Result.model_validate_json(line) for line in _whole(lines)]
     except (OSError, ValidationError, ValueError) as error:
         raise ConfigError(f"{folder} holds no run of `sluice eval` that can be read ({type(error).__name__})") from error

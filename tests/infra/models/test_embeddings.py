@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
+import anyio
 import pytest
 
-from infra.models.embeddings import Embedded, ProviderEmbedder
+from infra.models.embeddings import BATCH, WAITED_FOR, Embedded, ProviderEmbedder
 from tests.fakes.wire import Reply, Wire, json_reply, wire
 from topics.errors import ConfigError, OutageError, SluiceError, TimedOutError, UnavailableError
 
@@ -66,3 +68,22 @@ async def test_a_failure_has_a_known_fate(
     with pytest.raises(SluiceError) as caught:
         await embedder.embed(["a", "b"])
     assert type(caught.value) is expected
+
+
+async def test_a_request_has_its_time_as_a_whole(server: Wire, embedder: ProviderEmbedder) -> None:
+    """A server that sends a byte now and then lets no single read time out."""
+    reply = vectors([1.0, 0.0])
+    server.answer(replace(reply, piece=1, pause_s=5 / len(reply.body)))
+    with pytest.raises(TimedOutError):
+        await embedder.embed(["a"])
+
+
+@pytest.mark.parametrize(("texts", "times"), [(1, 1), (WAITED_FOR, 1), (WAITED_FOR + 1, 2), (BATCH, 2)])
+async def test_passages_of_an_article_have_more_time_than_what_somebody_waits_for(server: Wire, texts: int, times: int) -> None:
+    server.answer(Reply(b"", cut=True, stall=True))
+    embedder = ProviderEmbedder(base_url=server.url, api_key="key", model="e", timeout_s=0.2, dimensions=2)
+    begun_s = anyio.current_time()
+    with pytest.raises(TimedOutError):
+        await embedder.embed(["a"] * texts)
+    assert 0.2 * times <= anyio.current_time() - begun_s
+    await embedder.aclose()

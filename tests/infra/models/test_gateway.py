@@ -56,7 +56,7 @@ def gateway(a: Wire, b: Wire, meter: Ledger, **changed: Any) -> GatewayChatModel
     ]
     options: dict[str, Any] = {"model": "standard", "tenants": {}, "timeout_s": 5, "concurrency": 8, "breaker": POLICY}
     clock = changed.pop("clock", FakeClock())
-    model = gateway_model(endpoints, meter=meter, **{**options, **changed})
+    model = gateway_model(endpoints[: changed.pop("providers", 2)], meter=meter, **{**options, **changed})
     for door in model.doors:
         door.clock = clock
     return model
@@ -238,12 +238,29 @@ async def test_a_call_chooses_its_model_by_configurable_through_a_chain(two: Two
         await answer(chain, {**ACME, "configurable": {"model": "huge"}})
 
 
-async def test_a_model_that_only_one_tenant_chose_and_nobody_knows_is_no_outage_for_the_others(two: Two) -> None:
-    chosen = gateway(two.a, two.b, two.meter, tenants={"acme": TenantChoice(model="large")})
+@pytest.mark.parametrize("providers", [1, 2])
+async def test_a_model_that_only_one_tenant_chose_and_nobody_knows_is_no_outage_for_the_others(two: Two, providers: int) -> None:
+    """However often the tenant asks for it, and whether or not somebody else could answer the others."""
+    chosen = gateway(two.a, two.b, two.meter, providers=providers, tenants={"acme": TenantChoice(model="large")})
     two.a.answer(failure(404, code="model_not_found"))
-    assert type(await error_of(chosen)) is UnavailableError
+    for _ in range(3 * POLICY.failures_in_a_row):
+        assert type(await error_of(chosen)) is UnavailableError
+    assert not chosen.doors[0].is_out
+    assert chosen.doors[0].calls == {"rejected": 3 * POLICY.failures_in_a_row}
     two.a.answer(stream("from a"))
     assert (await answer(chosen, {"metadata": {"tenant": "globex"}})).text == "from a"
+    await chosen.aclose()
+
+
+async def test_a_model_that_only_one_tenant_chose_hides_no_outage_either(two: Two) -> None:
+    """A provider that knows no such model may fail everybody else all the same."""
+    chosen = gateway(two.a, two.b, two.meter, tenants={"acme": TenantChoice(model="large")})
+    for _ in range(POLICY.failures_in_a_row):
+        two.a.answer(failure(503))
+        assert (await answer(chosen, {"metadata": {"tenant": "globex"}})).text == "from b"
+        two.a.answer(failure(404, code="model_not_found"))
+        await error_of(chosen)
+    assert chosen.doors[0].is_out
     await chosen.aclose()
 
 

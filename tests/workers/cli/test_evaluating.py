@@ -77,6 +77,18 @@ def test_a_report_is_a_file_for_programs_and_a_page_for_people(tmp_path):
     assert "missing: a()" in (folder / "report.html").read_text()
 
 
+def test_a_dataset_may_hold_what_unicode_takes_for_a_lines_end(tmp_path):
+    dataset, out = tmp_path / "dataset.jsonl", tmp_path / "out.jsonl"
+    text = "one\u2028two\u2029three\x85four"
+    lines = [json.dumps({"task_id": name, "messages": [text]}, ensure_ascii=False) for name in ("a", "b")]
+    dataset.write_bytes("\r\n".join([*lines, ""]).encode())
+    said = call(evaluation.app, "export", dataset, "--out", out, "--json")
+    assert said.exit_code == 0, said.output
+    assert json.loads(said.stdout)["tasks"] == 2
+    assert text in out.read_text(encoding="utf-8")
+    assert call(evaluation.app, "export", out, "--out", tmp_path / "again.jsonl").exit_code == 0
+
+
 @pytest.mark.parametrize("wrong", [("--mode", "loose"), ("--approver", "me")])
 def test_an_unknown_way_to_run_is_refused_before_anything_starts(tmp_path, wrong):
     said = call(evaluation.app, "run", "retail:dev", "--out", tmp_path / "run", *wrong)

@@ -150,6 +150,15 @@ def test_more_than_a_tenant_may_have_are_not_kept(examples: Examples, monkeypatc
     assert listed(examples) == []
 
 
+def test_too_many_are_refused_before_anybody_pays_for_their_vectors(examples: Examples, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("infra.redis.examples.RedisExamples.__init__.__kwdefaults__", {"dimensions": 384, "most": 2})
+    value(examples("add", "--tenant", "acme", "--json", stdin=lines(line("T-1"), line("T-2"))))
+    monkeypatch.setenv("SLUICE_MODEL_BASE_URL", f"http://{HOST}:{free_port()}/v1")
+    above, known = lines(line("T-2"), line("T-3")), lines(line("T-2"))
+    assert error(examples("add", "--tenant", "acme", "--json", stdin=above))[1]["code"] == "too_many_examples"
+    assert error(examples("add", "--tenant", "acme", "--json", stdin=known))[1]["code"] == "unavailable"
+
+
 @pytest.mark.parametrize("chosen", [(), ("T-1", "--all")])
 def test_what_is_to_be_removed_must_be_said_once(examples: Examples, chosen: tuple[str, ...]):
     assert error(examples("remove", *chosen, "--tenant", "acme", "--json"))[1]["code"] == "config"

@@ -77,6 +77,17 @@ async def test_what_may_pass_is_tried_again_and_nothing_happens_twice(monkeypatc
     assert refunds(world) == 1
 
 
+async def test_a_task_that_was_cut_off_behind_its_approval_came_by_the_same_stations(monkeypatch):
+    monkeypatch.setattr(drivers, "FIRST_WAIT_S", 0.0)
+    away = [Turn(error=UnavailableError("away"))] * drivers.TRIES
+    world = World(script=Script(turns=[*orders(READ, REFUND), *away, say("Done.")]))
+    with pytest.raises(UnavailableError):
+        await driver(world).drive(TASK, tenant="eval")
+    seen = await driver(world).drive(TASK, tenant="eval")
+    assert (seen.route, seen.asked) == (("asked", "answered"), 1)
+    assert refunds(world) == 1
+
+
 async def test_what_does_not_pass_is_raised_after_some_tries(monkeypatch):
     monkeypatch.setattr(drivers, "FIRST_WAIT_S", 0.0)
     with pytest.raises(UnavailableError):

@@ -124,6 +124,13 @@ async def test_a_run_that_was_cut_off_goes_on_with_what_is_left_under_the_same_n
     assert set(runs.load(tmp_path).results) == set(done.results) == {"one", "two", "three"}
 
 
+async def test_a_line_ends_where_json_lines_end_and_nowhere_else(tmp_path):
+    """JSON may hold what Unicode takes for a line's end, and models write it."""
+    odd = Call(tool="read", arguments={"order": "a\u2028b\u2029c\x85d"})
+    done = await run(tmp_path, Scripted(two=odd))
+    assert runs.load(tmp_path).results == done.results
+
+
 @pytest.mark.parametrize("changed", [{"mode": "superset"}, {"approver": "all"}, {"tasks": TASKS[:2]}])
 def test_a_folder_holds_one_run_of_one_thing(tmp_path, changed):
     runs.begin(tmp_path, info())
