@@ -11,6 +11,8 @@ MAX_EVENT_BYTES: Final = 1_000_000  # of a value; key, headers and framing have 
 MAX_ANSWER_BYTES: Final = 800_000  # of an answer's text, as JSON; citations have the rest
 MAX_DELTA_CHARS: Final = 100_000  # of one piece of a stream; a character is six bytes at most, as JSON
 MAX_ARGUMENTS_BYTES: Final = 65_536  # of a tool call; a request carries those of earlier decisions too
+MAX_DECISION_MESSAGE_BYTES: Final = 65_536  # of what a person says with a decision, as JSON: its answer says it again
+MAX_NAME_BYTES: Final = 512  # of a person who decides, as JSON; a verdict names everybody who agreed
 MAX_EARLIER_DECISIONS: Final = 5
 MAX_REASON_CHARS: Final = 4_000
 

@@ -15,18 +15,18 @@ Handler = Callable[[Event[Any]], AsyncGenerator[Payload]]
 def audited(handler: Handler, *, chain: AuditChain) -> Handler:
     """A handler that does what `handler` does, its outcomes linked.
 
-    A number that was given must be published, or the chain has a hole. So a record that runs again first publishes what its
-    last attempt was given a link for: this attempt may come to another answer.
+    A number that was given must be published, or the chain has a hole. So a record first publishes what an earlier start was given
+    a link for: this one may come to another answer. It may be the first attempt by its count: a start that an outage, a lost lease
+    or a rebalance ended is taken back.
     """
 
     async def handle(event: Event[Any]) -> AsyncGenerator[Payload]:
         cause = f"{event.source}\n{event.id}"
         told: set[str] = set()
-        if event.attempt > 1 or event.replay_id is not None:
-            for outcome in await chain.untold(event.tenant, cause=cause):
-                yield outcome
-                await chain.told(event.tenant, outcome)
-                told.add(outcome.model_dump_json())
+        for outcome in await chain.untold(event.tenant, cause=cause):
+            yield outcome
+            await chain.told(event.tenant, outcome)
+            told.add(outcome.model_dump_json())
         published: list[Outcome] = []
         try:
             async with aclosing(handler(event)) as payloads:

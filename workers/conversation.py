@@ -364,6 +364,7 @@ class Conversation:
         """Make requests and withdrawals durable before they are published: who decides at once must find them."""
         async with aclosing(run) as payloads:
             async for payload in payloads:
+                told = payload
                 if isinstance(payload, ApprovalRequested):
                     await self.approvals.open(thread.tenant, [payload])
                 elif isinstance(payload, ApprovalWithdrawn):
@@ -372,7 +373,10 @@ class Conversation:
                         if not known.announced:
                             yield known.request  # its worker died before: what is withdrawn was asked
                             await self.approvals.announced(thread.tenant, payload.approval_id)
-                yield payload
+                        if known.status == "withdrawn":
+                            # Whoever was first may have died behind it, and had a reason of their own.
+                            told = payload.model_copy(update={"reason": known.reason})
+                yield told
                 if isinstance(payload, ApprovalRequested):
                     await self.approvals.announced(thread.tenant, payload.approval_id)
 

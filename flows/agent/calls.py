@@ -93,15 +93,21 @@ def read_calls(
     requester: str | None,
     toolset: Toolset,
     policy: Policy,
+    limit: int,
     asking: int = 0,
 ) -> list[Judged | Problem]:
     """Read and judge the calls of a stored message, in order. The same message gives the same calls, whoever reads it.
 
-    `asking` is how often they were asked about anew; it goes into their approval ids.
+    `limit` is how many calls of a turn are taken; each one behind them is answered, and not run. `asking` is how often they were
+    asked about anew; it goes into their approval ids.
     """
     read: list[Judged | Problem] = []
     for index, tool_call in enumerate(message.tool_calls):
         message_id, call_id, name = f"{message.id}:{index}", tool_call["id"] or "", tool_call["name"]
+        if index >= limit:
+            text = f"Not run: a turn can have {limit} calls at most. Order this one again later if it is still wanted."
+            read.append(Problem(call_id, message_id, name[:100], text))
+            continue
         tool = toolset.by_name.get(name)
         if tool is None:
             read.append(Problem(call_id, message_id, name[:100], "There is no such tool."))

@@ -1,7 +1,7 @@
 """Where effects happen: one task per allowed call, behind the ledger."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -10,12 +10,12 @@ from langchain_core.messages import ToolMessage
 from langgraph.runtime import Runtime
 
 from flows import runs
-from flows.agent import calls, digests, plan, search
+from flows.agent import calls, digests, judging, plan, search
 from flows.agent.parts import AgentParts
 from flows.agent.state import Call, ExecutedRecord, RunContext, Source, ThreadRef
 from flows.agent.tools import Arguments, Tool, ToolContext, ToolRefusedError
 from flows.answer_filter import MAX_HELD_CHARS, without_secrets
-from flows.ports import Passage
+from flows.ports import EffectClaim, Passage
 from topics.errors import BudgetExceededError, HaltError, OutageError, RetryableError, SluiceError, TimedOutError
 from topics.text import clean_text, shorten
 
@@ -24,8 +24,6 @@ READ_FAILED: Final = "The tool failed."
 NOT_AS_APPROVED: Final = "Not run: the call is not what was approved."
 IN_DOUBT: Final = "The outcome is unknown: an earlier try was cut off. It was not tried again; a person is asked what happened."
 CUT: Final = "\n(The rest was cut off.)"
-
-Lookup = Callable[[ToolContext], Awaitable[str | None]]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -37,6 +35,16 @@ class Ran:
 
     text: str
     status: Literal["ok", "error", "in_doubt", "not_run"] = "ok"
+
+    @classmethod
+    def recorded(cls, claim: EffectClaim) -> "Ran":
+        """What the ledger recorded."""
+        if claim.result == NOT_AS_APPROVED:
+            return NOT_RUN
+        return cls(claim.result or "", "ok" if claim.ok else "error")
+
+
+NOT_RUN: Final = Ran(NOT_AS_APPROVED, "not_run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +70,10 @@ class Execute:
 
     async def _execute(self, call: Call, run: RunContext) -> dict[str, Any]:
         tool = self.parts.tool(run.thread.tenant, call["tool"])
-        if tool is None or not self._is_as_approved(call, run.thread):
-            return _update([(call, Ran(NOT_AS_APPROVED, "not_run"))])
-        arguments = calls.parse_arguments(tool, call["arguments"])
-        key = (
-            None
-            if tool.effect == "READ"
-            else call["effect_key"] or digests.effect_key_for(call["approval_id"], call["args_digest"])
-        )
+        arguments = self._approved_arguments(tool, call, run.thread)
+        # Of a tool that is gone nobody knows the class: it may have had an effect.
+        is_read = tool is not None and tool.effect == "READ"
+        key = None if is_read else call["effect_key"] or digests.effect_key_for(call["approval_id"], call["args_digest"])
         context = ToolContext(
             tenant=run.thread.tenant,
             user_id=call["requester"],
@@ -77,9 +81,12 @@ class Execute:
             service=self.parts.service,
             retriever=self.parts.retriever,
         )
-        if key is None:
-            return _update([(call, await self._run(tool, context, arguments))])
-        ran = await self._run_once(tool, context, arguments, call=call, key=key, run=run)
+        if key is not None:
+            ran = await self._run_once(tool, context, arguments, call=call, key=key, run=run)
+        elif tool is None or arguments is None:
+            ran = NOT_RUN
+        else:
+            ran = await self._run(tool, context, arguments)
         if ran.status != "in_doubt":
             return _update([(call, ran)])
         # The call stays without an answer: people are asked in a step of their own, with no effect beside them.
@@ -128,7 +135,10 @@ class Execute:
             raise failures[0]
         return [found[index] for index in range(len(queries))]
 
-    def _is_as_approved(self, call: Call, thread: ThreadRef) -> bool:
+    def _approved_arguments(self, tool: Tool | None, call: Call, thread: ThreadRef) -> Arguments | None:
+        """The arguments of a call that is what was approved, and that this build can run; else None."""
+        if tool is None or judging.call_problem(self.parts, call["tool"], call["arguments"], tenant=thread.tenant) is not None:
+            return None
         digest = digests.args_digest_for(
             thread,
             approval_id=call["approval_id"],
@@ -136,43 +146,52 @@ class Execute:
             arguments=call["arguments"],
             policy_version=self.parts.policy.version_of(thread.tenant),
         )
-        return digest == call["args_digest"]
+        return calls.parse_arguments(tool, call["arguments"]) if digest == call["args_digest"] else None
 
     async def _run_once(
-        self, tool: Tool, context: ToolContext, arguments: Arguments, *, call: Call, key: str, run: RunContext
+        self, tool: Tool | None, context: ToolContext, arguments: Arguments | None, *, call: Call, key: str, run: RunContext
     ) -> Ran:
+        """Run a call that did not run before. Without arguments it may not run any more: what came of it is told all the same."""
         attempt, told = call["attempt"], call["told"]
-        if attempt and (landed := await self._landed(key, attempt - 1, run)) is not None:
+        if (landed := await self._landed(key, attempt, run)) is not None:
             return landed
         ledger_key = digests.ledger_key_for(key, attempt)
         claim = await self.parts.ledger.begin(ledger_key, thread=run.thread.checkpoint_id, fence=run.fence)
         if claim.state == "done":
-            return Ran(claim.result or "", "ok" if claim.ok else "error")
+            return Ran.recorded(claim)
         if told is not None:
             return await self._record(ledger_key, Ran(told))
+        was_begun = claim.state == "in_doubt" or attempt > 0
+        if tool is None or arguments is None:
+            # Told as not run, the model would order it again, under another key: only where nobody began it.
+            ran = await self._find(tool, context) if was_begun else NOT_RUN
+            return Ran(IN_DOUBT, "in_doubt") if ran is None else await self._record(ledger_key, ran)
         if claim.state == "in_doubt" and tool.effect == "IRREVERSIBLE":
             if tool.lookup is None:
                 return Ran(IN_DOUBT, "in_doubt")
-            found = await self._find(tool.lookup, tool, context)
-            if found is not None:
+            if (found := await self._find(tool, context)) is not None:
                 return await self._record(ledger_key, found)
         return await self._record(ledger_key, await self._run(tool, context, arguments))
 
     async def _landed(self, key: str, attempt: int, run: RunContext) -> Ran | None:
-        """What an earlier try came to, if its worker could record it after all."""
-        claim = await self.parts.ledger.begin(
-            digests.ledger_key_for(key, attempt), thread=run.thread.checkpoint_id, fence=run.fence
-        )
-        return Ran(claim.result or "", "ok" if claim.ok else "error") if claim.state == "done" else None
+        """What a try before this one came to, if its worker could record it after all."""
+        for earlier in range(attempt):
+            ledger_key = digests.ledger_key_for(key, earlier)
+            claim = await self.parts.ledger.begin(ledger_key, thread=run.thread.checkpoint_id, fence=run.fence)
+            if claim.state == "done":
+                return Ran.recorded(claim)
+        return None
 
     async def _record(self, ledger_key: str, ran: Ran) -> Ran:
         await self.parts.ledger.finish(ledger_key, result=ran.text, ok=ran.status == "ok")
         return ran
 
-    async def _find(self, lookup: Lookup, tool: Tool, context: ToolContext) -> Ran | None:
-        """What a keyed call came to, by the tool's own word; None when it never ran."""
+    async def _find(self, tool: Tool | None, context: ToolContext) -> Ran | None:
+        """What a keyed call came to, by the tool's own word; None where it has none, or knows of no such call."""
+        if tool is None or tool.lookup is None:
+            return None
         try:
-            found = await _in_time(lookup(context), tool.timeout_s)
+            found = await _in_time(tool.lookup(context), tool.timeout_s)
         except ToolRefusedError as refusal:
             return self._refused(refusal)
         return None if found is None else Ran(self._bounded(found))

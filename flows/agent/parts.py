@@ -23,6 +23,7 @@ class AgentLimits:
     """
 
     max_model_calls_per_query: int = 25
+    max_calls_per_turn: int = 50
     history_tokens: int = 8_000
     summary_tokens: int = 800
     summary_timeout_s: float = 30.0

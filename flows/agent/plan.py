@@ -98,6 +98,7 @@ class Planner:
             requester=self.state.get("user_id"),
             toolset=self.parts.toolset(self.thread.tenant),
             policy=self.parts.policy,
+            limit=self.parts.limits.max_calls_per_turn,
             asking=self._asking,
         )
 

@@ -133,9 +133,13 @@ class PastQuery(TypedDict):
 
 
 def merge_decisions(old: dict[str, DecisionRecord] | None, new: dict[str, DecisionRecord]) -> dict[str, DecisionRecord]:
-    """Add decisions; the oldest go when there are too many."""
+    """Add decisions; when there are too many, the oldest of earlier queries go: the calls of this one wait for all of its own."""
     merged = {**(old or {}), **new}
-    return dict(list(merged.items())[-KEPT_DECISIONS:])
+    ours = {record["query_id"] for record in new.values()}
+    earlier = [approval_id for approval_id, record in merged.items() if record["query_id"] not in ours]
+    for approval_id in earlier[: max(0, len(merged) - KEPT_DECISIONS)]:
+        del merged[approval_id]
+    return merged
 
 
 def merge_executed(old: dict[str, ExecutedRecord] | None, new: dict[str, ExecutedRecord] | None) -> dict[str, ExecutedRecord]:

@@ -96,7 +96,7 @@ class Agent:
 
         Raises:
             RetryableError: A dependency failed. What was done is saved; the same call continues it.
-            GraphVersionError: Another build's open step stands in the way. Nothing was changed.
+            GraphVersionError: An open step that this build cannot continue stands in the way. Nothing was changed.
         """
         context = RunContext(thread, fence)
         before = await self._graph.snapshot(thread)
@@ -162,11 +162,10 @@ class Agent:
             for payload in self._applied_before(before, context, approval_id, verdict, continued=continued):
                 yield payload
             return
-        request = facts.request_of(waiting)
-        problem = self.build_problem(request, tenant=thread.tenant, decision=verdict.decision)
-        problem = problem or judging.approved_problem(self._parts, before.state, tenant=thread.tenant)
+        problem = self.build_problem(facts.request_of(waiting), tenant=thread.tenant, decision=verdict.decision)
         if problem is not None:
             raise GraphVersionError(problem)
+        self._check_approved(before, thread)
         answer = clean_json(verdict.model_dump(mode="json"))
         stream = self._stream(before, context, reopened="resumed")
         chunks = self._graph.resume({waiting.interrupt_id: answer}, context, before)
@@ -186,7 +185,7 @@ class Agent:
             expired: Approvals whose time ended. They are told as expired, and not as withdrawn.
 
         Raises:
-            GraphVersionError: Another build paused it. Nothing was changed.
+            GraphVersionError: Another build paused it, or this one cannot run what was approved. Nothing was changed.
         """
         context = RunContext(thread, fence)
         before = await self._graph.snapshot(thread)
@@ -238,7 +237,7 @@ class Agent:
             taken_back: Approvals that nobody can decide any more. They are asked about again under whatever policy.
 
         Raises:
-            GraphVersionError: Another build paused it. Nothing was changed.
+            GraphVersionError: Another build paused it, or this one cannot run what was approved. Nothing was changed.
         """
         context = RunContext(thread, fence)
         before = await self._graph.snapshot(thread)
@@ -300,6 +299,9 @@ class Agent:
     async def _continue(self, before: Snapshot, context: RunContext) -> AsyncGenerator[Payload]:
         """Finish a step that a crash left open. Its query may be another than the caller's; nobody else would tell about it."""
         self._check_version(before)
+        # Whoever called the query off need not wait for a build that can: what ran is told, and nothing else begins.
+        if not self._parts.call_offs.is_off(context.thread, before.state["query_id"]):
+            self._check_approved(before, context.thread)
         stream = self._stream(before, context, reopened="retry")
         async with aclosing(self._run(self._graph.run(None, context, before), context.thread, stream)) as payloads:
             async for payload in payloads:
@@ -382,6 +384,12 @@ class Agent:
     def _check_version(self, snapshot: Snapshot) -> None:
         if self._is_foreign(snapshot):
             raise GraphVersionError(f"the thread was paused by graph {snapshot.state.get('graph_version')}")
+
+    def _check_approved(self, snapshot: Snapshot, thread: ThreadRef) -> None:
+        """Park a thread whose approved calls this build cannot run: one that can will."""
+        problem = judging.approved_problem(self._parts, snapshot.state, tenant=thread.tenant)
+        if problem is not None:
+            raise GraphVersionError(problem)
 
 
 def _is_past(snapshot: Snapshot, query_id: str) -> bool:

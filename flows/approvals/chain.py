@@ -5,7 +5,7 @@ Where a record lies in the log does not matter, and the same record twice is the
 What the end should be only its head in Redis can tell. Where retention took records away, the rest is proven from a number on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, cast
@@ -143,14 +143,15 @@ class Audit:
 
         Args:
             cuts: Partitions whose beginning is gone: what is missing may have been there.
-            before: Heads as they were before the topic was read: all of that must be on it. None when Redis was not asked.
+            before: Heads as they were before the topic was read: all of that must be on it, and what was given meanwhile may lie
+                behind the end up to which its partition was read. None when Redis was not asked.
             after: Heads as they were afterwards: nothing beyond can be on it.
         """
         proofs: dict[str, Proof] = {}
         tenants: set[str] = {*self._chains, *(before or {})}
         for tenant in sorted(tenants):
             chain = self._chains.setdefault(tenant, _Chain(tenant))
-            proof = _prove(chain, cuts, (before or {}).get(tenant))
+            proof = _prove(chain, cuts, _Given.of(before, tenant))
             if proof:
                 proofs[tenant] = proof
             if before is not None and tenant in before:
@@ -165,32 +166,72 @@ def _by_number(fault: Fault) -> int:
     return fault.number
 
 
-def _prove(chain: _Chain, cuts: Sequence[Cut], head: Head | None) -> Proof | None:
-    """Walk from the first link to the last."""
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What was given before the topic was read: numbers up to `last`, None where nobody knows; `untold` need not be there yet."""
+
+    last: int | None = None
+    untold: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, heads: Mapping[str, Head] | None, tenant: str) -> "_Given":
+        if heads is None:
+            return cls()
+        head = heads.get(tenant)
+        return cls(head.number, head.untold) if head else cls(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """Numbers that should be there. They are never listed: a number that somebody made up leaves out as many as it likes."""
+
+    numbers: range
+    untold: frozenset[int]
+
+    def __len__(self) -> int:
+        return len(self.numbers) - sum(one in self.numbers for one in self.untold) if self.numbers else 0
+
+    def __iter__(self) -> Iterator[int]:
+        return (one for one in self.numbers if one not in self.untold)
+
+    def __reversed__(self) -> Iterator[int]:
+        return (one for one in reversed(self.numbers) if one not in self.untold)
+
+    def __str__(self) -> str:
+        count, first, last = len(self), next(iter(self)), next(reversed(self))
+        if count == 1:
+            return f"number {first}"
+        return f"numbers {first} to {last}" if last - first + 1 == count else f"{count} numbers from {first} to {last}"
+
+
+def _prove(chain: _Chain, cuts: Sequence[Cut], given: _Given) -> Proof | None:
+    """Walk from the first link to the last. What is proven ends where one may be missing that was given meanwhile."""
     if not chain.links:
         return None
-    untold = head.untold if head else frozenset[int]()
-    first, before = min(chain.links), None
+    first, before, last = min(chain.links), None, None
     numbered = {fault.number for fault in chain.faults}
     for number in sorted(chain.links):
         link = chain.links[number]
-        expected = GENESIS if before is None else before.digest
-        missing = [one for one in range(before.number + 1 if before else 1, number) if one not in untold]
+        follows = before.number + 1 if before else 1
+        must_be_there = number if given.last is None else min(number, given.last + 1)
+        missing = _Missing(range(follows, must_be_there), given.untold)
         if missing and not _explained(before, cuts):
-            if not numbered >= set(missing):  # a record with that number is there, and is told already
-                chain.fault(link, f"{_named(missing)} before it {'is' if len(missing) == 1 else 'are'} missing")
+            # A record with that number may be there, and is told already.
+            if len(missing) > len(numbered) or not numbered.issuperset(missing):
+                chain.fault(link, f"{missing} before it {'is' if len(missing) == 1 else 'are'} missing")
         elif missing:
             first = number
-        elif number == (before.number + 1 if before else 1) and link.previous != expected:
+        elif number == follows and link.previous != (before.digest if before else GENESIS):
             chain.fault(link, f"it does not follow what stands before it, number {number - 1}")
+        if last is before and number in {follows, must_be_there}:
+            last = link
         before = link
-    last = chain.links[max(chain.links)]
-    return Proof(first, last.number, last.digest, tuple(sorted(untold - chain.links.keys())))
+    return Proof(first, last.number, last.digest, tuple(sorted(given.untold - chain.links.keys()))) if last else None
 
 
 def _explained(before: _Link | None, cuts: Sequence[Cut]) -> bool:
     """Whether retention can have taken what stood behind this link: some partition was cut later than it was written."""
-    return any(before is None or cut.until is None or before.at <= cut.until + OVERLAP for cut in cuts)
+    return any(before is None or cut.until is None or before.at - cut.until <= OVERLAP for cut in cuts)
 
 
 def _reaches(chain: _Chain, head: Head, cuts: Sequence[Cut]) -> None:
@@ -199,10 +240,10 @@ def _reaches(chain: _Chain, head: Head, cuts: Sequence[Cut]) -> None:
     if known and known.digest != head.digest:
         chain.fault(known, f"Redis has another digest for number {head.number}")
     end = last.number if last else 0
-    missing = [number for number in range(end + 1, head.number + 1) if number not in head.untold]
+    missing = _Missing(range(end + 1, head.number + 1), head.untold)
     if missing and (last or not cuts):
         where, event_id = (last.where, last.event_id) if last else ("", "")
-        what = f"behind it the end is missing: {_named(missing)}"
+        what = f"behind it the end is missing: {missing}"
         chain.faults.append(Fault(chain.tenant, end + 1, where, event_id, what))
 
 
@@ -229,7 +270,8 @@ def _read(record: Written) -> tuple[_Link | None, str]:
         )
     except (ValueError, TypeError, KeyError):
         return None, "it has no link of the chain"
-    if digest != link.digest or link.number < 1 or link.at.tzinfo is None:
+    # Whoever may write to the topic may link anything, with the digest that is right for it.
+    if digest != link.digest or type(link.number) is not int or link.number < 1 or link.at.tzinfo is None:
         return None, "its content is not what was linked"
     return link, ""
 
@@ -239,10 +281,3 @@ def _number(record: Written) -> int:
     link: Any = (record.wire or {}).get("chain")
     number: Any = cast("dict[str, Any]", link).get("number") if isinstance(link, dict) else None
     return number if isinstance(number, int) else 0
-
-
-def _named(numbers: Sequence[int]) -> str:
-    first, last = numbers[0], numbers[-1]
-    if len(numbers) == 1:
-        return f"number {first}"
-    return f"numbers {first} to {last}" if last - first + 1 == len(numbers) else f"{len(numbers)} numbers from {first} to {last}"

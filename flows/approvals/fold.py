@@ -34,7 +34,7 @@ class Told:
     tenant: str
     request: ApprovalRequested | None = None
     amendments: dict[str, ApprovalAmended] = field(default_factory=dict[str, ApprovalAmended])
-    answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
+    answers: list[Answer] = field(default_factory=list[Answer])
     levels: set[int] = field(default_factory=set[int])
     reminders: set[int] = field(default_factory=set[int])
     withdrawn: ApprovalWithdrawn | None = None
@@ -47,11 +47,9 @@ class Told:
                 self.request = self.request or payload
             case ApprovalAmended():
                 self.amendments.setdefault(payload.args_digest, payload)
-            case ApprovalAccepted():
+            case ApprovalAccepted() | ApprovalRefused():
                 # The link of the chain belongs to the record, not to the answer.
-                self.answers.setdefault(payload.decision_id, payload.model_copy(update={"chain": None}))
-            case ApprovalRefused():
-                self.answers.setdefault(payload.decision_id, payload.model_copy(update={"chain": None}))
+                self.answers.append(payload.model_copy(update={"chain": None}))
             case ApprovalEscalated():
                 self.levels.add(payload.level)
             case ApprovalReminded():
@@ -83,10 +81,11 @@ def state_of(told: Told) -> ApprovalState | None:
     if told.request is None:
         return None
     state = ApprovalState(tenant=told.tenant, request=told.request, announced=True)
-    for answer in told.answers.values():
+    for answer in told.answers:
+        known = state.answer_to(answer.decision_id)
         if isinstance(answer, ApprovalAccepted):
-            state = _accept(state, told, answer)
-        elif _is_kept(state, answer):
+            state = state if isinstance(known, ApprovalAccepted) else _accept(state, told, answer)
+        elif known is None and _is_kept(state, answer):
             state = answered(state, answer)
     for level in sorted(told.levels):
         state = state.changed(level=level)
@@ -106,7 +105,9 @@ def _accept(state: ApprovalState, told: Told, answer: ApprovalAccepted) -> Appro
             decision_id=answer.decision_id,
         )
         state = state.model_copy(update={"amendments": (*state.amendments, candidate)})
-    state = answered(state, answer)
+    # A refusal under its id was of an attempt before: what counts in the end is that it counted.
+    before = tuple(one for one in state.answers if one.decision_id != answer.decision_id)
+    state = answered(state.model_copy(update={"answers": before}), answer)
     if answer.standing != "won":
         return state
     return state.model_copy(update={"status": "decided", "verdict": verdict_of_vote(state, answer)})

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from flows.approvals.timing import SKEW_S
+from topics import sizes
 from topics.approval_state import Answer, ApprovalState, Candidate
 from topics.events import (
     ApprovalAccepted,
@@ -24,6 +25,7 @@ from topics.events import (
 
 KEPT_REFUSALS: Final = 50
 MAX_ACCEPTED: Final = 200
+MAX_ACCEPTED_OF_ONE: Final = 40  # whoever repeats themselves must not use up everybody's
 MAX_AMENDMENTS: Final = 20
 _WITHDRAWN: Final = {"policy_changed": "the policy changed: it is asked again"}
 
@@ -125,7 +127,7 @@ def refused(decision_id: str, decided: ApprovalDecided, refusal: Refusal, *, win
 def repeated(state: ApprovalState, decision_id: str, decided: ApprovalDecided) -> Answer | None:
     """The answer to a decision that came before. To be looked for before a signature is read: that may be out of date by now.
 
-    Two senders that chose one id: the second is told so.
+    Two senders that chose one id: the second is told so. Where the first was refused, nothing tells them apart, and both are.
     """
     known = state.answer_to(decision_id)
     if isinstance(known, ApprovalAccepted) and not _is_the_same(known, decided):
@@ -201,6 +203,8 @@ def _refusal(state: ApprovalState, ballot: Ballot, *, now: datetime) -> Refusal 
         return Refusal("expired", "too_late", "the time to decide is over")
     if _is_used(state, ballot.voter.token_id):
         return Refusal("forbidden", "replayed", "this signature was used before")
+    if _is_too_long(ballot):
+        return Refusal("forbidden", "too_long", "the message or the name is too long")
     target = state.candidate(decided.args_digest)
     if target is None:
         return Refusal("mismatch", "digest", "the digest is not that of what waits")
@@ -208,7 +212,7 @@ def _refusal(state: ApprovalState, ballot: Ballot, *, now: datetime) -> Refusal 
         return Refusal("forbidden", "not_allowed", f"allowed here: {', '.join(state.request.allowed_decisions)}")
     if decided.decision == "edit":
         return _edit_refusal(state, ballot)
-    return _authority_refusal(state, ballot.voter, target.terms) or _second_vote(state, ballot, target)
+    return _authority_refusal(state, ballot.voter, target.terms) or _vote_refusal(state, ballot, target)
 
 
 def _is_the_same(known: ApprovalAccepted, decided: ApprovalDecided) -> bool:
@@ -251,6 +255,12 @@ def _is_used(state: ApprovalState, token_id: str | None) -> bool:
     return any(isinstance(one, ApprovalAccepted) and one.token_id == token_id for one in state.answers)
 
 
+def _is_too_long(ballot: Ballot) -> bool:
+    """Whether its answer would not fit into an event: what is recorded must be told."""
+    message, name = sizes.json_bytes(ballot.decided.message), sizes.json_bytes(ballot.voter.person)
+    return message > sizes.MAX_DECISION_MESSAGE_BYTES or name > sizes.MAX_NAME_BYTES
+
+
 def _allowed(state: ApprovalState, target: Candidate) -> set[str]:
     allowed: set[str] = set(state.request.allowed_decisions)
     # Where edits are allowed, others must be able to agree to one.
@@ -265,10 +275,9 @@ def _edit_refusal(state: ApprovalState, ballot: Ballot) -> Refusal | None:
     target = state.candidate(edit.digest) or _candidate(state, ballot, edit)
     if state.candidate(edit.digest) is None and len(state.amendments) >= MAX_AMENDMENTS:
         return Refusal("invalid_edit", "too_many", f"there are {MAX_AMENDMENTS} edits already")
-    if not _may(state, ballot.voter, target.terms):
-        # Who may decide on the call may propose another, for others to agree to.
-        return _authority_refusal(state, ballot.voter, state.request.terms)
-    return _second_vote(state, ballot, target)
+    # Who may decide on the call may propose another, for others to agree to.
+    asked = target.terms if _may(state, ballot.voter, target.terms) else state.request.terms
+    return _authority_refusal(state, ballot.voter, asked) or _vote_refusal(state, ballot, target)
 
 
 def _authority_refusal(state: ApprovalState, voter: Voter, terms: Terms) -> Refusal | None:
@@ -283,15 +292,17 @@ def _may(state: ApprovalState, voter: Voter, terms: Terms) -> bool:
     return has_authority(state, terms, person=voter.person, roles=voter.roles)
 
 
-def _second_vote(state: ApprovalState, ballot: Ballot, target: Candidate) -> Refusal | None:
-    if len([one for one in state.answers if isinstance(one, ApprovalAccepted)]) >= MAX_ACCEPTED:
-        return Refusal("forbidden", "too_many_votes", f"{MAX_ACCEPTED} votes were counted already")
+def _vote_refusal(state: ApprovalState, ballot: Ballot, target: Candidate) -> Refusal | None:
     if ballot.decided.decision in {"reject", "respond"}:
-        return None
-    before = state.votes().get(ballot.voter.person)
-    if before is None or before.args_digest != target.digest or not ballot.stands(before.key_id):
-        return None
-    return Refusal("duplicate", "voted", "your vote for this is counted already")
+        return None  # it decides at once: no number of votes may stand in its way
+    person = ballot.voter.person
+    before = state.votes().get(person)
+    if before is not None and before.args_digest == target.digest and ballot.stands(before.key_id):
+        return Refusal("duplicate", "voted", "your vote for this is counted already")
+    accepted = [one.approver for one in state.answers if isinstance(one, ApprovalAccepted)]
+    if len(accepted) >= MAX_ACCEPTED or accepted.count(person) >= MAX_ACCEPTED_OF_ONE:
+        return Refusal("forbidden", "too_many_votes", f"{MAX_ACCEPTED} votes are counted, and {MAX_ACCEPTED_OF_ONE} of one person")
+    return None
 
 
 def _candidate(state: ApprovalState, ballot: Ballot, edit: Edit) -> Candidate:

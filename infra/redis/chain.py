@@ -38,6 +38,16 @@ redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[6])
 redis.call('HSET', KEYS[3], number, ARGV[5])
 return {'linked'}
 """
+# KEYS: untold. ARGV: how the entries of a cause begin. Those of everything else that a tenant has under way stay on the server.
+UNTOLD: Final = """
+local entries, found = redis.call('HGETALL', KEYS[1]), {}
+for at = 1, #entries, 2 do
+  if string.sub(entries[at + 1], 1, #ARGV[1]) == ARGV[1] then
+    found[#found + 1] = {entries[at], entries[at + 1]}
+  end
+end
+return found
+"""
 # KEYS: head. ARGV: number, digest. A head that is there is never older than what the topic says.
 SEED: Final = """
 local number = redis.call('HGET', KEYS[1], 'number')
@@ -81,11 +91,13 @@ class RedisAuditChain:
     _turns: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
     _seeding: anyio.Lock = field(default_factory=anyio.Lock)
     _append: Script = field(init=False)
+    _untold: Script = field(init=False)
     _seed: Script = field(init=False)
 
     def __post_init__(self) -> None:
         """Register the scripts."""
         self._append = Script(self.client, APPEND)
+        self._untold = Script(self.client, UNTOLD)
         self._seed = Script(self.client, SEED)
 
     async def append(self, tenant: str, outcome: Outcome, *, cause: str) -> Outcome:
@@ -103,8 +115,9 @@ class RedisAuditChain:
 
     async def untold(self, tenant: str, *, cause: str) -> Sequence[Outcome]:
         """What an earlier attempt of a record gave a link and may not have published, in order."""
-        entries = await self._untold(tenant)
-        return [_outcome(entry["outcome"]) for _, entry in sorted(entries.items()) if entry["cause"] == cause]
+        found = await self._untold([self.keys.chain_untold(self.scope, tenant)], [_entry(cause)[:-1] + b","])
+        entries = {int(number): orjson.loads(entry) for number, entry in found}
+        return [_outcome(entries[number]["outcome"]) for number in sorted(entries)]
 
     async def told(self, tenant: str, outcome: Outcome) -> None:
         """The broker has it."""
@@ -118,11 +131,11 @@ class RedisAuditChain:
         with outages():
             async for key in cast("Any", self.client).scan_iter(match=self.keys.every_chain_head(self.scope), count=1000):
                 tenant = self.keys.tenant_of_chain(key.decode())
-                # The untold ones first: one that is told meanwhile is on the topic.
-                untold = frozenset(await self._untold(tenant))
+                # The head first: what is given meanwhile is behind it, and what is told meanwhile is on the topic.
                 number, digest = await _awaited(self.client.hmget(key, ["number", "digest"]))
+                untold = await _awaited(self.client.hkeys(self.keys.chain_untold(self.scope, tenant)))
                 if number is not None:
-                    found[tenant] = Head(int(number), digest.decode(), untold)
+                    found[tenant] = Head(int(number), digest.decode(), frozenset(map(int, untold)))
         return found
 
     async def prepare(self) -> None:
@@ -147,8 +160,7 @@ class RedisAuditChain:
             number, previous = self._heads.get(tenant, (0, GENESIS))
             placed = linked(outcome, tenant=tenant, number=number + 1, previous=previous, at=self.clock.now())
             digest, text = placed.chain.digest if placed.chain else "", _text(placed)
-            entry = orjson.dumps({"cause": cause, "outcome": text})
-            row = [number, previous, text, digest, entry, milliseconds(APPROVAL_TTL), may_begin]
+            row = [number, previous, text, digest, _entry(cause, outcome=text), milliseconds(APPROVAL_TTL), may_begin]
             answer = await (self._append.durable(keys, row, behind=self.keys.durable()) if durable else self._append(keys, row))
             match answer:
                 case [b"linked"]:
@@ -189,10 +201,10 @@ class RedisAuditChain:
         with outages():
             await pipeline.execute()
 
-    async def _untold(self, tenant: str) -> dict[int, dict[str, Any]]:
-        with outages():
-            found = await _awaited(self.client.hgetall(self.keys.chain_untold(self.scope, tenant)))
-        return {int(number): orjson.loads(entry) for number, entry in found.items()}
+
+def _entry(cause: str, **more: str) -> bytes:
+    """What is noted of an untold outcome. Its cause comes first: `UNTOLD` looks for it there."""
+    return orjson.dumps({"cause": cause, **more})
 
 
 def _text(outcome: Outcome) -> str:

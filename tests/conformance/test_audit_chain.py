@@ -126,3 +126,34 @@ async def test_a_redis_that_lost_the_chain_learns_it_from_the_topic(redis_client
     assert fresh.chain is not None
     assert ([one.chain.number for one in topic if one.chain], fresh.chain.number) == ([1, 2, 3, 4, 5, 6, 7], 1)
     assert faults(topic) == []
+
+
+async def test_what_is_given_between_two_looks_at_a_head_is_not_missing(
+    monkeypatch: pytest.MonkeyPatch, redis_client: Any, redis_keys: Any
+) -> None:
+    chain = RedisAuditChain(redis_client, Now(), nothing, redis_keys)
+    first = await chain.append("acme", refused(1), cause="c")
+    await chain.told("acme", first)
+    command, looks = redis_client.execute_command, 0
+
+    async def and_another_is_given(*parts: Any, **options: Any) -> Any:
+        nonlocal looks
+        answer = await command(*parts, **options)
+        looks += parts[0] in {"HMGET", "HKEYS", "HGETALL"}
+        if looks == 1:
+            await chain.append("acme", refused(2), cause="c")
+        return answer
+
+    monkeypatch.setattr(redis_client, "execute_command", and_another_is_given)
+    heads = await chain.heads()
+    assert looks == 2
+    assert faults([first], {"acme": heads["acme"]}) == []
+
+
+async def test_what_others_left_untold_is_not_taken_for_one_s_own(chain: Any) -> None:
+    """Causes are what strangers wrote into their events."""
+    mine = await chain.append("acme", refused(1), cause='s\nd"1')
+    for number, cause in enumerate(['s\nd"12', "s\nd", 's\nd"1","outcome":"', "é"], start=2):
+        await chain.append("acme", refused(number), cause=cause)
+    assert await chain.untold("acme", cause='s\nd"1') == [mine]
+    assert len(await chain.untold("acme", cause="é")) == 1

@@ -278,6 +278,29 @@ async def test_a_request_whose_worker_died_before_publishing_it_is_published_bef
     assert not only(ApprovalRequested, await desk.handle(called_off("q1")))
 
 
+async def test_why_an_approval_was_withdrawn_is_told_as_it_stands():
+    """P12: whoever took it back died behind it, and the next one calls its query off for a reason of its own."""
+    desk = Desk()
+    request = await waiting(desk)
+    await desk.registry.withdraw("acme", request.approval_id, "new_message")
+    assert one(ApprovalWithdrawn, await desk.handle(called_off("q1"))).reason == "new_message"
+
+
+async def test_a_decision_whose_answer_no_event_can_carry_is_refused_before_it_is_recorded():
+    """P3: recorded and never told, it would stand in everybody's way."""
+    desk = Desk()
+    request = await waiting(desk)
+    for id_, said, why in (
+        ("d-message", {"decision": "reject", "message": "x" * 990_000}, ("forbidden", "too_long")),
+        ("d-name", {"decision": "reject", "approver": "x" * 990_000}, ("forbidden", "too_long")),
+        ("d-edit", {"decision": "edit", "arguments": {"order": "x" * 990_000, "cents": 1}}, ("invalid_edit", "invalid_arguments")),
+    ):
+        (refused,) = await desk.handle(decided(request, id_=id_, **said))
+        assert isinstance(refused, ApprovalRefused)
+        assert (refused.code, refused.reason) == why
+    assert one(ApprovalAccepted, await desk.handle(decided(request, id_="d2"))).standing == "won"
+
+
 async def test_two_decisions_at_once_are_counted_one_after_the_other():
     """P3: whoever stores second begins again from what the first left."""
     desk = Desk()

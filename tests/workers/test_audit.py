@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from infra.redis.chain import Head
 from tests.fakes.chain import AT
 from tests.flows.approvals.audits import verify
 from topics.catalogue import Catalogue
-from topics.chain import GENESIS, linked
+from topics.chain import GENESIS, digest_of, linked
 from topics.envelope import encode
 from topics.events import ApprovalAccepted, ApprovalExecuted, ApprovalExpired, ApprovalRefused, Verdict
 from topics.records import RawRecord
@@ -130,3 +131,14 @@ def test_a_stranger_s_bytes_are_named_and_the_rest_is_still_checked():
     found = findings([*records, stranger], heads)
     assert [fault.where for fault in found.faults] == ["approvals.outcomes/0/77"]
     assert found.proofs["acme"].last == 3
+
+
+@pytest.mark.parametrize("number", ["1", 1.5, 1e999, 2**70, 2**53 - 1])
+def test_no_number_of_a_stranger_s_record_ends_the_audit(number: Any):
+    records, heads = topic(3)
+    wire = json.loads(records[2].value or b"")
+    wire["chain"]["number"] = number
+    with suppress(ValueError):
+        wire["chain"]["digest"] = digest_of(wire, event_type=ApprovalRefused.TYPE, tenant="acme")
+    stranger = replace(records[2], offset=77, value=json.dumps(wire).encode())
+    assert [fault.where for fault in findings([*records, stranger], heads).faults] == [stranger.position]

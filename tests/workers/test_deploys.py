@@ -21,8 +21,17 @@ from infra.redis.keys import Keys
 from infra.redis.leases import RedisLeases
 from tests.fakes.agents import THREAD, TOOLS, World, one, only
 from tests.fakes.chat_model import Script, call, say
-from tests.workers.desk import Desk, asked, called_off, decided
-from topics.events import AnswerCompleted, AnswerHeld, ApprovalAccepted, ApprovalExecuted, ApprovalRefused, ApprovalRequested
+from tests.fakes.ledger import CrashError, CrashingLedger
+from tests.workers.desk import Desk, asked, called_off, continued, decided
+from topics.events import (
+    AnswerCompleted,
+    AnswerFailed,
+    AnswerHeld,
+    ApprovalAccepted,
+    ApprovalExecuted,
+    ApprovalRefused,
+    ApprovalRequested,
+)
 
 REFUND = {"order": "A", "cents": 100}
 Build = Callable[[World, pytest.MonkeyPatch], None]
@@ -207,6 +216,26 @@ async def test_a_verdict_that_stands_is_not_lost_on_a_build_without_the_tool():
         await desk.handle(decided(request))
     told = await desk.handle(decided(request))
     assert one(ApprovalExecuted, told).status == "ok"
+    assert len(desk.world.effects()) == 1
+
+
+@pytest.mark.parametrize("build", [tool_removed, tool_takes_more])
+async def test_an_approved_call_that_a_crash_left_open_is_parked_too_and_can_be_called_off(build: Build):
+    """Its effect may have happened: a build without the tool must not say that it was not run."""
+    desk = Desk(World(script=model()))
+    request = one(ApprovalRequested, await desk.handle(asked("q1")))
+    ledger, desk.world.ledger = desk.world.ledger, CrashingLedger(desk.world.ledger, at="after record, before checkpoint")
+    with pytest.raises(CrashError):
+        await desk.handle(decided(request))
+    desk.world.ledger = ledger
+    with build_2(desk, build):
+        for record in (decided(request), asked("q1"), asked("q2", "any news?"), continued()):
+            with pytest.raises(GraphVersionError):
+                await desk.handle(record)
+        assert only(ApprovalExecuted, desk.told) == []
+        told = await desk.handle(called_off("q1"))
+    assert {fact.status for fact in only(ApprovalExecuted, told)} == {"ok"}
+    assert {ending.code for ending in only(AnswerFailed, told)} == {"cancelled"}
     assert len(desk.world.effects()) == 1
 
 

@@ -25,6 +25,7 @@ from workers.audited import audited
 # What each is for, in order. Each that ends on disk is there before the next begins: the verdict before its link, the link before
 # its publication (behind it, before the lease), the claim before the effect.
 TO_THE_TOOL = [
+    "what an earlier start left untold",
     "the approval",
     "the checkpoint: can the verdict be applied",
     "the verdict, on disk",
@@ -69,7 +70,7 @@ async def empty_topic() -> AsyncIterator[tuple[str, Outcome]]:
         yield nothing
 
 
-async def test_a_decision_waits_eleven_times_for_redis_before_its_tool_runs_and_three_times_for_the_disk(
+async def test_a_decision_waits_twelve_times_for_redis_before_its_tool_runs_and_three_times_for_the_disk(
     monkeypatch: pytest.MonkeyPatch, redis_client: Redis, redis_keys: Keys
 ):
     trips, at_the_tool = Trips(), 0

@@ -17,7 +17,8 @@ from topics.errors import ConfigError, OutageError, SluiceError
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Controls, and what turns the direction of reading or begins a line: an approver would read another order than the one that runs.
+_OBEYED: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 PIPED_COLUMNS: Final = 240
 
@@ -43,7 +44,7 @@ def fail(error: SluiceError, *, as_json: bool = False) -> NoReturn:
     if as_json:
         print_json({"error": {"code": error.reason_code, "message": str(error)}})
     else:
-        errors.print(f"[red]sluice:[/red] {escape(str(error))}", soft_wrap=True)
+        errors.print(f"[red]sluice:[/red] {escape(plain(str(error)))}", soft_wrap=True)
     raise typer.Exit(_exit_code(error))
 
 
@@ -75,8 +76,13 @@ def print_json(value: Any) -> None:
 
 
 def plain(text: str) -> str:
-    """Text of strangers for a terminal: its control characters would be obeyed, so they are shown."""
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+    """Text of strangers for a terminal: characters that would be obeyed are shown as their code."""
+    return _OBEYED.sub(_code, text)
+
+
+def _code(found: re.Match[str]) -> str:
+    number = ord(found.group())
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
 
 
 def print_plain(text: str, *, style: str | None = None) -> None:

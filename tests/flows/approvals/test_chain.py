@@ -10,7 +10,7 @@ import pytest
 from flows.approvals.chain import Cut, Fault, Findings, Written
 from infra.redis.chain import Head
 from tests.flows.approvals.audits import verify
-from topics.chain import GENESIS, linked, on_the_wire
+from topics.chain import GENESIS, digest_of, linked, on_the_wire
 from topics.envelope import fact_id
 from topics.events import ApprovalAccepted, ApprovalExecuted, ApprovalExpired, ApprovalRefused
 
@@ -148,6 +148,16 @@ def test_an_end_that_is_cut_off_or_put_on_is_found_by_redis_s_head():
     assert "has no chain" in the_fault(verify(found, before={}, after={})).what
 
 
+def test_what_is_given_while_the_topic_is_read_need_not_be_there_yet():
+    """A partition is read to its end of now, and another a little longer: number 6 lies behind the end of its own."""
+    found = records(7)
+    given, later = head_of(found[:5]), head_of(found)
+    findings = verify([*found[:5], found[6]], before=given, after=later)
+    assert (findings.faults, findings.proofs["acme"].last) == ((), 5)
+    assert [fault.number for fault in verify([*found[:3], found[4], found[6]], before=given, after=later).faults] == [5]
+    assert verify([found[1]], before={}, after=later).faults == (), "a tenant that began meanwhile"
+
+
 def test_a_chain_written_anew_is_found_by_redis_s_head():
     """Everybody can compute digests: only the head says which chain is the one that was written."""
     anew = records(8, every_s=2.0)
@@ -179,3 +189,27 @@ def test_an_outcome_without_a_link_is_nobody_s(chain: Any):
     found = records(3)
     stranger = changed(found[1], chain=chain)
     assert the_fault(verify([found[0], found[2], stranger])).event_id == stranger.event_id
+
+
+def on_its_own(**link: Any) -> Written:
+    """What anybody may write to the topic: any link, with the digest that is right for it."""
+    wire = on_the_wire(linked(outcome(3), tenant="acme", number=1, previous=GENESIS, at=BEGAN))
+    wire["chain"] |= link
+    wire["chain"]["digest"] = digest_of(wire, event_type=ApprovalRefused.TYPE, tenant="acme")
+    return Written("approvals.outcomes/0/99", 0, "acme", "x", ApprovalRefused.TYPE, wire)
+
+
+@pytest.mark.parametrize("number", ["1", True, 1.0, 0, -1, 2**53 - 1])
+def test_no_number_of_a_stranger_ends_the_audit(number: Any):
+    """Neither one that is none, nor one so large that what it leaves out cannot be listed."""
+    found = records(3)
+    stranger = on_its_own(number=number)
+    assert verify([stranger]).faults
+    findings = verify([*found, stranger], before=head_of(found), after=head_of(found))
+    assert [fault.where for fault in findings.faults] == [stranger.where]
+    assert verify([*found, stranger], cuts=[Cut(0, until=None)]).proofs
+
+
+def test_no_instant_of_a_stranger_ends_the_audit():
+    found, last = records(3), datetime.max.replace(tzinfo=UTC)
+    assert verify([found[0], found[2]], cuts=[Cut(0, until=last)]).faults == ()

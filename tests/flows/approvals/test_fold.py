@@ -4,12 +4,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flows.approvals import timing
 from flows.approvals.fold import fold
-from flows.approvals.machine import BadEdit, Refusal, refuse, told, vote
+from flows.approvals.machine import BadEdit, Refusal, refuse, refused, told, vote
 from tests.fakes.clock import START
 from tests.flows.approvals.test_machine import asked, ballot, edit
 from topics.approval_state import ApprovalState
@@ -20,6 +20,7 @@ from topics.events import (
     ChainLink,
     Escalation,
     Payload,
+    RefusalCode,
     Terms,
 )
 
@@ -40,6 +41,7 @@ COMMANDS = st.lists(
         st.tuples(st.just("edit"), st.sampled_from(["ana", "bo"]), st.sampled_from(EDITS)),
         st.tuples(st.just("reject"), st.sampled_from(["ana", "dan"]), st.sampled_from(["d900"] * 2)),
         st.tuples(st.just("forge"), st.just("eve"), st.none()),
+        st.tuples(st.just("blocked"), st.just("ana"), st.sampled_from(["graph_version", "stale", "thread_gone"])),
         st.tuples(st.just("wait"), st.integers(1, 60), st.none()),
         st.tuples(st.just("again"), st.integers(0, 5), st.none()),
         st.tuples(st.just("withdraw"), st.integers(0, 9), st.none()),
@@ -63,6 +65,7 @@ class History:
             "edit": lambda who, what: self._vote(who, "edit", edit=what),
             "reject": lambda who, what: self._vote(who, "reject", digest=what),
             "forge": self._forge,
+            "blocked": self._blocked,
             "wait": self._wait,
             "again": self._again,
             "withdraw": self._withdraw,
@@ -83,6 +86,11 @@ class History:
             forged = ballot(who, id_=f"d{self.number}").decided
             self.state, answer = refuse(self.state, f"d{self.number}", forged, Refusal("forbidden", "unknown_key", "no"))
             self.published.append(answer)
+
+    def _blocked(self, who: str, code: RefusalCode) -> None:
+        """A decision that met an obstacle is told so, and judged when it comes again, under the same id."""
+        id_ = f"d{self.number + 1}"
+        self.published.append(refused(id_, ballot(who).decided, Refusal(code, "", "not yet")))
 
     def _wait(self, seconds: int, _: Any) -> None:
         self.seconds += seconds
@@ -111,6 +119,12 @@ def topics_of(published: list[Payload]) -> tuple[list[Payload], list[Payload]]:
 
 @settings(max_examples=400, deadline=None)
 @given(commands=COMMANDS, at_expiry=st.sampled_from(["reject", "cancel"]), outcomes_first=st.booleans())
+@example(
+    commands=[("blocked", "ana", "graph_version"), ("vote", "ana", "d900"), ("vote", "bo", "d900")],
+    at_expiry="reject",
+    outcomes_first=False,
+)
+@example(commands=[("blocked", "ana", "stale"), ("forge", "eve", None)], at_expiry="reject", outcomes_first=False)
 def test_the_fold_of_the_topics_is_the_state_that_wrote_them(commands: list[Any], at_expiry: str, outcomes_first: bool):
     history = History(TERMS.model_copy(update={"at_expiry": at_expiry}))
     for command in commands:
@@ -118,6 +132,16 @@ def test_the_fold_of_the_topics_is_the_state_that_wrote_them(commands: list[Any]
     requests, outcomes = topics_of(history.published)
     events = [*outcomes, *requests] if outcomes_first else [*requests, *outcomes]
     assert fold(("acme", one) for one in events) == {("acme", "a1"): history.state}
+
+
+def test_a_decision_that_counted_is_folded_as_one_that_counts_whatever_it_was_told_before():
+    waits = asked().model_copy(update={"announced": True})
+    no = Refusal("forbidden", "unknown_key", "")
+    _, refusal = refuse(waits, "d1", ballot("ana").decided, no)
+    decided, accepted = vote(waits, ballot("ana", id_="d1"), now=START)
+    for order in ([refusal, accepted], [accepted, refusal]):
+        found = fold(("acme", one) for one in (waits.request, *order))["acme", "a1"]
+        assert (found.status, found.answers, found.verdict) == ("decided", decided.answers, decided.verdict)
 
 
 def test_tenants_are_kept_apart_and_what_was_never_requested_is_nothing():

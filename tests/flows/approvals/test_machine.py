@@ -9,6 +9,7 @@ import pytest
 from flows.approvals import timing
 from flows.approvals.machine import (
     KEPT_REFUSALS,
+    MAX_ACCEPTED,
     MAX_AMENDMENTS,
     BadEdit,
     Ballot,
@@ -20,6 +21,7 @@ from flows.approvals.machine import (
     vote,
 )
 from tests.fakes.clock import START
+from topics import sizes
 from topics.approval_state import ApprovalState, Moment
 from topics.errors import TooEarlyError
 from topics.events import (
@@ -226,6 +228,39 @@ def test_there_is_an_end_to_edits():
         assert standing(answer)[0] == "counted"
     _, [answer] = after(state, ballot("ana", "edit", id_="more", edit=edit(800)))
     assert why(answer) == ("invalid_edit", "too_many")
+
+
+def test_one_who_repeats_a_proposal_does_not_use_up_everybody_s_votes():
+    state, proposal = asked(), edit(1, Terms(roles=("cfo",)))
+    repeated = [ballot("ana", "edit", id_=f"p{number}", token=f"t{number}", edit=proposal) for number in range(MAX_ACCEPTED + 1)]
+    state, answers = after(state, *repeated)
+    assert why(answers[-1]) == ("forbidden", "too_many_votes")
+    assert len(state.votes()) == 0
+    _, [approved] = after(state, ballot("bo"))
+    assert standing(approved)[0] == "won"
+
+
+def test_no_number_of_votes_stands_in_the_way_of_a_rejection():
+    state = asked(Terms(roles=("refunds",), quorum=MAX_ACCEPTED + 1))
+    state, _ = after(state, *(ballot(f"p{number}") for number in range(MAX_ACCEPTED)))
+    _, [no_more] = after(state, ballot("ana"))
+    assert why(no_more) == ("forbidden", "too_many_votes")
+    for decision in ("reject", "respond"):
+        _, [decided] = after(state, ballot("p1", decision))
+        assert standing(decided)[0] == "won"
+
+
+@pytest.mark.parametrize("decision", ["approve", "edit", "reject", "respond"])
+def test_what_is_too_long_to_be_told_does_not_count(decision: str):
+    """P3: its answer says it again, and must fit into one event."""
+    more = {"edit": edit(1)} if decision == "edit" else {}
+    room = sizes.MAX_DECISION_MESSAGE_BYTES - 2  # its quotes
+    for person, message in (("ana", "x" * (room + 1)), ("ana", "ü" * (room // 2 + 1)), ("x" * sizes.MAX_NAME_BYTES, "why")):
+        state, [answer] = after(asked(), ballot(person, decision, message=message, **more))
+        assert why(answer) == ("forbidden", "too_long")
+        assert state.status == "pending"
+        _, [answer] = after(state, ballot("ana", decision, message="x" * room, id_="shorter", **more))
+        assert standing(answer)[0] == "won"
 
 
 def test_what_waits_is_named_by_its_digest():
