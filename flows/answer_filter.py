@@ -24,9 +24,11 @@ _URL: Final = rf"(?i:https?://|ftp://|www\.){IN_URL}{{0,{MAX_URL_CHARS}}}"
 _URL_START: Final = r"(?i:h(?:t(?:t(?:p(?:s?(?::/?)?)?)?)?)?|f(?:t(?:p(?::/?)?)?)?|w(?:ww?)?)\Z"
 _ODD_URL: Final = rf"://{IN_URL}{{0,{MAX_URL_CHARS}}}"
 _ODD_URL_START: Final = r":/?\Z"
-_TARGET: Final = r"\]\("
+_TARGET: Final = r"\][(:]"  # of a link, or of the definition that links and images elsewhere refer to
 _TARGET_START: Final = r"\]\Z"
 _NEVER: Final = -1
+_DEEPEST: Final = 32  # brackets in a target, one within another; readers of Markdown take no more
+_SLICE: Final = 4 * MAX_HELD_CHARS
 # Pictographs and what joins or varies them. Never longer than the longest cluster in use.
 _EMOJI: Final = "[\u200d\u20e3\ufe0f\u2190-\u21ff\u2300-\u27bf\u2934\u2935\u2b00-\u2bff\U0001f000-\U0001faff\U000e0020-\U000e007f]"
 _EMOJI_START: Final = rf"{_EMOJI}{{1,{EMOJI_RUN}}}\Z"
@@ -123,7 +125,7 @@ class AnswerFilter:
             case "url" | "odd":
                 return end == len(text) and end - found.start() < MAX_URL_CHARS
             case "target":
-                return _closing(text, end) is None
+                return self._links is not ANY_LINK and found.group() == "](" and _closing(text, end) is None
             case "card":
                 return bool(secret_forms.CARD_GOES_ON.match(text, end)) and end - found.start() < 2 * secret_forms.CARD_DIGITS.stop
             case _:
@@ -157,6 +159,9 @@ class AnswerFilter:
     def _target(self, found: re.Match[str]) -> str:
         if self._links is ANY_LINK:
             return self._upto(found.end())
+        if found.group() == "]:":
+            self._at = found.end() - 1  # an address may begin with the colon
+            return "] "  # which defines nothing then: in how many ways its address can be spelled is for its reader to know
         close = _closing(self._text, found.end()) or _NEVER
         if close == _NEVER:
             self._at = found.end()
@@ -188,6 +193,8 @@ def _closing(text: str, begin: int) -> int | None:
         depth += (text[place] == "(") - (text[place] == ")")
         if depth == 0:
             return place
+        if depth > _DEEPEST:
+            return _NEVER
     return _NEVER if len(text) - begin >= MAX_URL_CHARS else None
 
 
@@ -209,8 +216,10 @@ class ShownText:
 
 def shown_text(text: str, links: Links = NO_LINKS) -> str:
     """A whole text as it may be shown: storable, without secrets and without addresses that are not known."""
-    whole = AnswerFilter(links)
-    return whole.feed(storable_text(text)) + whole.flush()
+    whole, text = AnswerFilter(links), storable_text(text)
+    # Each secret that goes copies what is left of its slice.
+    shown = [whole.feed(text[at : at + _SLICE]) for at in range(0, len(text), _SLICE)]
+    return "".join([*shown, whole.flush()])
 
 
 def without_secrets(text: str) -> str:

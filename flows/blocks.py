@@ -6,7 +6,7 @@ The parser only tells the lines of a block. What is given is the source itself, 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final
 
 from markdown_it import MarkdownIt
@@ -19,6 +19,7 @@ _PARSER: Final = MarkdownIt("commonmark").enable("table").disable(["inline", "ht
 _LISTS: Final = frozenset({"bullet_list", "ordered_list"})
 _HOLDERS: Final = _LISTS | {"list_item", "blockquote"}
 _STRUCTURES: Final = _LISTS | {"fence", "table"}
+_CODE: Final = frozenset({"fence", "code_block"})
 _END: Final = "\n"
 _SIGN: Final = re.compile(r"[^\s>]")
 
@@ -62,6 +63,15 @@ def headings(text: str) -> list[Heading]:
         for opening, inside in pairwise(_PARSER.parse(text))
         if opening.type == "heading_open" and opening.level == 0 and opening.map and "#" in opening.markup and inside.content
     ]
+
+
+def code_places(text: str) -> Iterator[tuple[int, int]]:
+    """Where the code blocks of a text begin and end, fenced or indented, in whole lines, without the last line end."""
+    starts = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
+    for token in _PARSER.parse(text):
+        if token.type in _CODE and token.map:
+            first, last = token.map
+            yield starts[first], starts[last] - 1
 
 
 def blocks(text: str) -> list[Block]:

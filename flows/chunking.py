@@ -4,19 +4,24 @@ Short sections that follow each other share a passage: a heading with one line b
 A pure function: the same article gives the same passages, so a re-run writes the same index.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final
 
+from flows.answer_filter import SECRET, without_secrets
 from flows.blocks import cut, headings
 from flows.html_text import plain
-from flows.tokens import count_tokens, split
+from flows.secret_forms import PEM, PEM_END
+from flows.tokens import clip, count_tokens, split
 
 # With its title path and what counting by letters misses, a passage stays within the 256 tokens that the encoder reads.
 PASSAGE_TOKENS: Final = 192
 OVERLAP_TOKENS: Final = 20
+NAME_TOKENS: Final = 64  # of a title or a heading: each passage below repeats it
 PATH_SEPARATOR: Final = " > "
+_OPEN_KEY: Final = re.compile(rf"{PEM}(?:\s*[A-Za-z0-9+/=]{{16,}}+)*+")
 
 _Section = tuple[tuple[str, ...], str]
 
@@ -33,19 +38,34 @@ class Piece:
 def chunk(title: str, body: str, *, passage_tokens: int = PASSAGE_TOKENS, overlap_tokens: int = OVERLAP_TOKENS) -> list[Piece]:
     """Cut `body` into passages of at most `passage_tokens`, in reading order.
 
-    Every visible character of the body, headings apart, is in a passage. Passages of one section share at most
-    `overlap_tokens`, beside the head of a table and the fence of code that had to be cut (`blocks.cut`). A body without text
-    gives one passage with the title; without a title either, none.
+    Every visible character of the body, secrets apart, is in a passage, or in the path of one where it is a heading. Passages of
+    one section share at most `overlap_tokens`, beside the head of a table and the fence of code that had to be cut
+    (`blocks.cut`). A body without text gives one passage with the title; without a title either, none.
     """
+    title = named(title)
+    # Cut first, a key of many lines would be known by its first passage alone.
+    body = _without_keys(plain(body))
     pieces = [
         (PATH_SEPARATOR.join(path), text.strip("\n").rstrip())
-        for path, section in _packed(_sections(title.strip(), plain(body)), passage_tokens)
+        for path, section in _packed(_sections(title, body), passage_tokens)
         for text in cut(section, passage_tokens, overlap_tokens=overlap_tokens)
         if text.strip()
     ]
-    if not pieces and title.strip():
-        pieces = [(title.strip(), title.strip())]
+    if not pieces and title:
+        pieces = [(title, title)]
     return [Piece(ordinal, path, text) for ordinal, (path, text) in enumerate(pieces)]
+
+
+def _without_keys(body: str) -> str:
+    """An article without secrets. A key without an end has its lines alone: an article may only say how one begins."""
+    ends = [found.end() for found in PEM_END.finditer(body)]
+    closed = ends[-1] if ends else 0
+    return without_secrets(body[:closed] + _OPEN_KEY.sub(SECRET, body[closed:]))
+
+
+def named(title: str) -> str:
+    """A title as each passage carries it: on one line, without secrets, and no longer than `NAME_TOKENS`."""
+    return clip(without_secrets(" ".join(title.split())), NAME_TOKENS)
 
 
 def windows(text: str, *, most: int) -> list[str]:
@@ -94,14 +114,20 @@ def _shared(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _sections(title: str, body: str) -> Iterator[_Section]:
-    """Text under each heading, with the headings above it."""
+    """Text under each heading, with the headings above it. A heading is text itself where it is too long or has nothing below."""
     path: list[tuple[int, str]] = [(0, title)] if title else []
     lines = body.split("\n")
     start = 0
-    for heading in headings(body):
+    found = [heading for heading in headings(body) if count_tokens(heading.text) <= NAME_TOKENS]
+    for heading, following in zip(found, [*found[1:], None], strict=False):
         yield tuple(name for _, name in path), "\n".join(lines[start : heading.line])
-        start = heading.line + 1
+        start, name = heading.line + 1, " ".join(heading.text.split())
         path = [(above, name) for above, name in path if above < heading.level]
-        if not (heading.level == 1 and heading.text == title):
-            path.append((heading.level, heading.text))
+        if heading.level == 1 and name == title:
+            continue
+        below = lines[start : following.line if following else None]
+        if any(map(str.strip, below)) or (following and following.level > heading.level):
+            path.append((heading.level, name))
+        else:
+            start = heading.line
     yield tuple(name for _, name in path), "\n".join(lines[start:])

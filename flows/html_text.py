@@ -1,34 +1,108 @@
-"""Read a page of HTML as Markdown: headings, paragraphs, lists, tables and code stand as such; scripts and styles are left out."""
+"""Read a page of HTML as Markdown: headings, paragraphs, lists, tables and code stand as such; scripts and styles are left out.
+
+A Markdown article may have tags in it. Its code is kept to the character, and a `<name>` that HTML does not know is text.
+"""
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
-from typing import Final
+from html import unescape
+from typing import Final, Literal, NamedTuple
 
-_HTML: Final = re.compile(r"<(?:p|br|h[1-6]|div|li|ul|ol|table|tr|section|article|body)\b[^<>]*>", re.IGNORECASE)
+from flows.blocks import code_places
+
 _HEADINGS: Final = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _PARAGRAPHS: Final = frozenset({"p", "div", "section", "article", "blockquote"})
-_HIDDEN: Final = frozenset({"script", "style", "template"})
+_COMMENT: Final = "!--"
+_HIDDEN: Final = frozenset({"script", "style", "template", _COMMENT})
 _LISTS: Final = frozenset({"ul", "ol"})
 _CELLS: Final = frozenset({"td", "th"})
 _HOLDERS: Final = _LISTS | {"table", "tr"}
 _FRAMES: Final = _HOLDERS | _CELLS | {"li", "pre"}
+_BLOCKS: Final = _HEADINGS | _PARAGRAPHS | _FRAMES
+# Without one of these, a text that has tags is read as it is.
+_TELLING: Final = _HEADINGS | _PARAGRAPHS | _HOLDERS | {"li", "br", "body"}
+# Beside them, what a Markdown article has as tags. Left out are names that people give to what is to be filled in: `<input>`.
+_OTHERS: Final = (
+    "a abbr aside b big caption center cite code col colgroup dd del details dfn dl dt em figcaption figure font footer head "
+    "header hr html i iframe img ins kbd main mark nav picture q s samp small span strike strong sub summary sup svg tbody tfoot "
+    "thead tt u video wbr"
+)
+_KNOWN: Final = _TELLING | _BLOCKS | _HIDDEN | frozenset(_OTHERS.split())
 # What a new element of a kind ends, when its page forgot to, and what it must not end beyond.
 _ENDS: Final = {"li": ({"li"}, _LISTS), "tr": ({"tr"}, {"table"}), "td": (_CELLS, {"tr"}), "th": (_CELLS, {"tr"})}
 _DEEPEST: Final = 32  # each level writes its text once more
 _SPACE: Final = re.compile(r"[ \t\r\n\f]+")
+_INDENT: Final = re.compile(r"\n[ \t]+")
 _TICKS: Final = re.compile(r"`{3,}")
+_FENCE: Final = re.compile(r"^ {0,3}(?:`{3}|~{3})", re.MULTILINE)
+# Decimal digits beyond what `int` reads.
+_ENDLESS: Final = re.compile(r"&(?=#[0-9]{9})")
+# No alternative looks beyond the next `<`, or beyond 500 characters of code: each is tried at every place of a text.
+_TAG: Final = (
+    r"<(?P<slash>/?)(?P<name>[a-z][a-z0-9]*(?:[:-][a-z0-9]+)*)(?=[\s/>])(?>=\s*(?:\"[^\"<]*\"|'[^'<]*')|[^<>])*+>"
+    r"|(?P<comment><!--|-->)|(?P<aside><(?:!doctype|!\[|\?xml)[^<>]*+>)"
+)
+_SPAN: Final = r"(?P<span>(?<![`\\])(?P<ticks>`++)(?:[^\n]|\n(?![ \t]*\n)){1,500}?(?<!`)(?P=ticks)(?!`))"
+_PAGE: Final = re.compile(_TAG, re.IGNORECASE)
+_ARTICLE: Final = re.compile(f"{_TAG}|{_SPAN}", re.IGNORECASE)
 
 
 def plain(body: str) -> str:
-    """A body with one kind of line end; a page of HTML as Markdown, anything else as it is."""
-    body = body.replace("\r\n", "\n").replace("\r", "\n")
-    if not _HTML.search(body):
+    """A body with one kind of line end; a page of HTML as Markdown, and Markdown without the tags in it."""
+    body = body.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if "<" not in body:
         return body
-    reader = _Reader()
-    reader.feed(body)
-    reader.close()
+    is_page = body.lstrip().startswith("<") and body.rstrip().endswith(">") and not _FENCE.search(body)
+    tokens = list(_page_tokens(body) if is_page else _article_tokens(body))
+    if not any(token.name in _TELLING for token in tokens):
+        return body
+    reader = _Reader(is_page=is_page)
+    reader.read(tokens)
     return reader.text()
+
+
+class _Token(NamedTuple):
+    """A part of a body: text, code in a line or in lines of its own, or what begins or ends an element of a name."""
+
+    kind: Literal["text", "span", "block", "start", "end"]
+    source: str
+    name: str = ""
+
+
+def _page_tokens(body: str) -> Iterator[_Token]:
+    yield from _marked(_PAGE, body, 0, len(body))
+
+
+def _article_tokens(body: str) -> Iterator[_Token]:
+    at = 0
+    for begin, end in code_places(body):
+        yield from _marked(_ARTICLE, body, at, begin)
+        yield _Token("block", body[begin:end])
+        at = end
+    yield from _marked(_ARTICLE, body, at, len(body))
+
+
+def _marked(markup: re.Pattern[str], body: str, begin: int, end: int) -> Iterator[_Token]:
+    at = begin
+    for found in markup.finditer(body, begin, end):
+        yield _Token("text", body[at : found.start()])
+        yield _token(found, only_known=markup is _ARTICLE)
+        at = found.end()
+    yield _Token("text", body[at:end])
+
+
+def _token(found: re.Match[str], *, only_known: bool) -> _Token:
+    source, name = found.group(), (found["name"] or "").lower()
+    if found["comment"]:
+        return _Token("start" if source == "<!--" else "end", source, _COMMENT)
+    if found["aside"]:
+        return _Token("text", "")
+    if not name:
+        return _Token("span", source)
+    if only_known and name not in _KNOWN:
+        return _Token("text", source)
+    return _Token("end" if found["slash"] else "start", source, name)
 
 
 @dataclass
@@ -46,11 +120,25 @@ class _Frame:
     line_begins: str = ""
 
 
-class _Reader(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
+class _Reader:
+    def __init__(self, *, is_page: bool) -> None:
+        self._is_page = is_page
         self._frames = [_Frame("")]
-        self._hidden = 0
+        self._in_heading = False
+
+    def read(self, tokens: Sequence[_Token]) -> None:
+        """Read all of a body."""
+        last = {token.name: at for at, token in enumerate(tokens) if token.kind == "end"}
+        hiding = ""
+        for at, token in enumerate(tokens):
+            if hiding:
+                hiding = "" if (token.kind, token.name) == ("end", hiding) else hiding
+            elif token.kind == "start" and token.name in _HIDDEN and last.get(token.name, 0) > at:
+                hiding = token.name
+            elif token.name in _HIDDEN:
+                self._tell(token.source)  # it hides nothing: someone wrote of it
+            else:
+                self._take(token)
 
     def text(self) -> str:
         """What was read, with all that is still open."""
@@ -58,36 +146,58 @@ class _Reader(HTMLParser):
             self._end()
         return "".join(self._frames[0].parts)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def _take(self, token: _Token) -> None:
+        if token.kind == "block" or token.name in _BLOCKS:
+            self._in_heading = token.kind == "start" and token.name in _HEADINGS
+        match token.kind:
+            case "text":
+                self._tell(unescape(_ENDLESS.sub("&amp;", token.source)))
+            case "span":
+                self._write(token.source)
+            case "block":
+                self._write(token.source if self._frames[-1].tag in {"", "pre"} else f"\n\n{token.source}\n\n")
+            case "start":
+                self._open(token.name)
+            case "end":
+                self._close(token.name)
+
+    def _open(self, tag: str) -> None:
         """Begin a heading, a paragraph, a line, or an element that is written when it ends."""
-        del attrs
-        self._hidden += tag in _HIDDEN
         if tag in _HEADINGS:
             self._write("\n\n" + "#" * int(tag[1]) + " ")
         elif tag in _PARAGRAPHS:
             self._write("\n\n")
         elif tag == "br":
-            # Pages mix both: a line end would tear a row of a Markdown table.
-            self._write(" " if self._frames[-1].line_begins == "|" else "\n")
+            # Pages mix both: a line end would tear a row of a Markdown table, as it would a heading.
+            self._write(" " if self._in_heading or self._frames[-1].line_begins == "|" else "\n")
         elif tag in _FRAMES:
             self._begin(tag)
 
-    def handle_endtag(self, tag: str) -> None:
-        """End what `handle_starttag` began."""
-        if tag in _HIDDEN and self._hidden:
-            self._hidden -= 1
+    def _close(self, tag: str) -> None:
+        """End what `_open` began."""
         if tag in _HEADINGS or tag in _PARAGRAPHS:
             self._write("\n\n")
         elif any(frame.tag == tag for frame in self._frames):
             while self._end() != tag:
                 pass
 
-    def handle_data(self, data: str) -> None:
-        """Keep visible text; within a list or a table, line ends are spaces."""
+    def _tell(self, data: str) -> None:
+        """Keep visible text; within a heading, a list or a table, line ends are spaces."""
         around = self._frames[-1].tag
-        if self._hidden or (around in _HOLDERS and not data.strip()):
+        if around in _HOLDERS and not data.strip():
             return
-        self._write(data if around in {"", "pre"} else _SPACE.sub(" ", data))
+        if around not in {"", "pre"} or self._in_heading:
+            data = _SPACE.sub(" ", data)
+        elif not around:
+            data = self._unindented(data)
+        if data:
+            self._write(data)
+
+    def _unindented(self, data: str) -> str:
+        """Text without the indent that means nothing in a page, and would make code of a paragraph in Markdown."""
+        if self._is_page:
+            data = _INDENT.sub("\n", data)
+        return data.lstrip() if self._frames[0].parts[-1:] == ["\n\n"] else data
 
     def _begin(self, tag: str) -> None:
         ended, bound = _ENDS.get(tag, ((), ()))
@@ -149,5 +259,7 @@ def _table(rows: list[list[str]]) -> str:
     width = max(map(len, rows), default=0)
     if len(rows) < 2 or width < 2:
         return "\n\n".join(cell for row in rows for cell in row)
-    head, *body = [f"| {' | '.join([*row, *[''] * (width - len(row))])} |" for row in rows]
+    # A reader fills up short rows by itself; written out, ten thousand of them under one of ten thousand cells fill the memory.
+    rows[0] = [*rows[0], *[""] * (width - len(rows[0]))]
+    head, *body = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([head, f"|{' --- |' * width}", *body])

@@ -6,13 +6,16 @@ from dataclasses import replace
 
 from anyio import to_thread
 
-from flows.chunking import Piece, chunk, embedding_text
+from flows.chunking import Piece, chunk, embedding_text, named
 from flows.duplicates import distinct
 from flows.ports import ArticleIndex, Embedder, Passage
 from topics.events import ArticlePublished, ArticleRetired
+from topics.origin import UNKNOWN_ORIGIN, Origin
 
 
-async def index_article(article: ArticlePublished, *, tenant: str, embedder: Embedder, index: ArticleIndex) -> int:
+async def index_article(
+    article: ArticlePublished, *, tenant: str, embedder: Embedder, index: ArticleIndex, origin: Origin = UNKNOWN_ORIGIN
+) -> int:
     """Cut an article, embed its passages and swap them in at once. Running it again changes nothing.
 
     Only passages are embedded that the article did not have before, by the same model and under the same headings.
@@ -21,17 +24,18 @@ async def index_article(article: ArticlePublished, *, tenant: str, embedder: Emb
         How many passages the article has now. One without any text is taken out: 0.
 
     Raises:
+        SupersededError: What the index holds is newer, and stays.
         UnavailableError, OutageError and the embedder's errors: the index holds the article as it was before.
     """
     # A long article takes a second to cut, and the loop has other records to serve.
     pieces = await to_thread.run_sync(_pieces, article.title, article.body)
     if not pieces:
-        await index.remove(tenant=tenant, article_id=article.article_id)
+        await index.remove(tenant=tenant, article_id=article.article_id, origin=origin, revision=article.revision)
         return 0
     texts = [embedding_text(piece) for piece in pieces]
     passages = [_passage(article, piece, tenant=tenant) for piece in pieces]
     content = _digest([embedder.space, article.title, *texts])
-    if await index.keep(tenant=tenant, article_id=article.article_id, passages=passages, content=content):
+    if await index.keep(tenant=tenant, article_id=article.article_id, passages=passages, content=content, origin=origin):
         return len(passages)
     vectors = await _vectors(article.article_id, pieces, tenant=tenant, embedder=embedder, index=index)
     await index.replace(
@@ -41,6 +45,7 @@ async def index_article(article: ArticlePublished, *, tenant: str, embedder: Emb
         vectors=vectors,
         content=content,
         space=embedder.space,
+        origin=origin,
     )
     return len(passages)
 
@@ -69,16 +74,20 @@ def _digest(texts: Sequence[str]) -> str:
     return whole.hexdigest()
 
 
-async def retire_article(article: ArticleRetired, *, tenant: str, index: ArticleIndex) -> int:
-    """Take an article out of the index. Returns how many passages it had."""
-    return await index.remove(tenant=tenant, article_id=article.article_id)
+async def retire_article(article: ArticleRetired, *, tenant: str, index: ArticleIndex, origin: Origin = UNKNOWN_ORIGIN) -> int:
+    """Take an article out of the index. Returns how many passages it had.
+
+    Raises:
+        SupersededError: What the index holds is newer, and stays.
+    """
+    return await index.remove(tenant=tenant, article_id=article.article_id, origin=origin)
 
 
 def _passage(article: ArticlePublished, piece: Piece, *, tenant: str) -> Passage:
     return Passage(
         tenant=tenant,
         article_id=article.article_id,
-        title=article.title,
+        title=named(article.title),
         title_path=piece.title_path,
         text=piece.text,
         revision=article.revision,

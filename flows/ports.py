@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from topics.example import Example
+from topics.origin import Origin
 
 
 class Clock(Protocol):
@@ -22,7 +23,10 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of an article, as stored in the index. `score` is higher for better and only compares within one search."""
+    """A piece of an article, as stored in the index. `score` is higher for better and only compares within one search.
+
+    `space`: of its vector, as `Embedder` names it; empty when it is not known.
+    """
 
     tenant: str
     article_id: str
@@ -33,6 +37,7 @@ class Passage:
     ordinal: int
     url: str | None = None
     score: float = 0.0
+    space: str = ""
 
 
 class Retriever(Protocol):
@@ -60,12 +65,19 @@ class Reranker(Protocol):
 
 
 class ArticleIndex(Protocol):
-    """Where passages are kept."""
+    """Where passages are kept, by their newest revision.
 
-    async def keep(self, *, tenant: str, article_id: str, passages: Sequence[Passage], content: str) -> bool:
-        """Whether nothing has to be embedded: the index holds this content, or a newer revision.
+    Records of one revision win in the order of their arrival. A replay is late: unless its revision is higher, it loses to what
+    came of a record that was written after its own, be it that the article was taken out.
 
-        Of the same content, revision and url become those of `passages`.
+    What loses raises `SupersededError`, and changes nothing.
+    """
+
+    async def keep(self, *, tenant: str, article_id: str, passages: Sequence[Passage], content: str, origin: Origin) -> bool:
+        """Whether nothing has to be embedded, since the index holds this content. Revision and url become those of `passages`.
+
+        Raises:
+            SupersededError: What the index holds is newer.
         """
         ...
 
@@ -82,15 +94,26 @@ class ArticleIndex(Protocol):
         vectors: Sequence[Sequence[float]],
         content: str,
         space: str,
+        origin: Origin,
     ) -> None:
         """Swap all passages of an article at once. `vectors[i]` belongs to `passages[i]`, and all are of one space.
 
         `content` is what `keep` tells again, `space` what `embedded` does.
+
+        Raises:
+            SupersededError: What the index holds is newer.
         """
         ...
 
-    async def remove(self, *, tenant: str, article_id: str) -> int:
-        """Take an article out. Returns how many passages there were."""
+    async def remove(self, *, tenant: str, article_id: str, origin: Origin, revision: int | None = None) -> int:
+        """Take an article out, and remember when. Returns how many passages there were.
+
+        Args:
+            revision: The one that has no text; None when the article is withdrawn, whatever its revision.
+
+        Raises:
+            SupersededError: What the index holds is newer.
+        """
         ...
 
 

@@ -46,6 +46,8 @@ class _Found(Protocol):
     def url(self) -> str | None: ...
     @property
     def score(self) -> float: ...
+    @property
+    def space(self) -> str: ...
 
 
 _Owned = TypeVar("_Owned", bound=_Found)
@@ -112,7 +114,11 @@ class HybridRetriever:
         # An adapter that forgot its filter must not become an answer.
         lexical = self._checked(tenant, lexical)
         dense = self._checked(tenant, dense)
+        dense = [found for found in dense if self._is_judged(found)]
         if not near_enough(lexical, dense, self._policy):
+            # By another model: how near a passage is cannot be told, so its words decide until it is embedded again.
+            lexical, dense = [found for found in lexical if not self._is_judged(found)], []
+        if not lexical and not dense:
             return []
         ranked = fuse({"lexical": lexical, "dense": dense}, self._policy)
         single = distinct((_passage(found, score) for found, score in ranked), text=lambda passage: passage.text)
@@ -120,6 +126,9 @@ class HybridRetriever:
             return list(islice(single, limit))
         best = list(islice(single, max(limit, RERANKED)))
         return self._checked(tenant, await self._reranker.rerank(query, best, limit=limit))[:limit]
+
+    def _is_judged(self, found: _Found) -> bool:
+        return not found.space or found.space == self._embedder.space
 
     def _checked(self, tenant: str, passages: Sequence[_Owned]) -> list[_Owned]:
         return [passage for passage in passages if passage.tenant == tenant]

@@ -20,7 +20,7 @@ _SEPARATORS: Final = (
     rf"\n\s*\n{_WHOLE}",
     rf"\n{_WHOLE}",
     rf"(?<=[.!?。！？])\s+{_WHOLE}",  # noqa: RUF001 - full stops of other scripts
-    rf"\s{_WHOLE}",
+    rf"\s+{_WHOLE}",
     rf"(?<=[^\u200d]){_INSIDE_FLAGS}{_WHOLE}",
 )
 _TOKEN: Final = re.compile(r"[A-Za-z]{1,7}|[0-9]{1,3}|[^\sA-Za-z0-9]")

@@ -99,6 +99,12 @@ class BudgetExceededError(RejectedError):
     code = "budget_exceeded"
 
 
+class SupersededError(SluiceError):
+    """What is there is newer and stays as it is. Not the fate of a record: whoever handles it has nothing more to do."""
+
+    code = "superseded"
+
+
 class ForgedError(SluiceError):
     """Nobody with the right to it can be shown to have said this. Not the fate of a record: its sender is answered.
 

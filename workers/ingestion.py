@@ -12,7 +12,7 @@ from flows.ingest import index_article, retire_article
 from flows.ports import ArticleIndex, Embedder, ExampleStore
 from flows.triage import Triage
 from topics.envelope import Event
-from topics.errors import SluiceError
+from topics.errors import SluiceError, SupersededError
 from topics.events import ArticlePublished, ArticleRetired, Payload, TicketErased, TicketOpened, TicketTriaged
 
 _log: Final[Any] = structlog.get_logger("sluice.ingestion")
@@ -49,13 +49,16 @@ def tell_loss(tenant: str, error: SluiceError) -> None:
 
 
 async def handle_article(event: Event[Payload], *, embedder: Embedder, index: ArticleIndex) -> AsyncGenerator[Payload]:
-    """Put an article into its tenant's index, or take it out. Nothing is published."""
-    match event.payload:
-        case ArticlePublished() as article:
-            await index_article(article, tenant=event.tenant, embedder=embedder, index=index)
-        case ArticleRetired() as article:
-            await retire_article(article, tenant=event.tenant, index=index)
-        case _:
-            pass
+    """Put an article into its tenant's index, or take it out. Nothing is published, and what is newer stays."""
+    try:
+        match event.payload:
+            case ArticlePublished() as article:
+                await index_article(article, tenant=event.tenant, embedder=embedder, index=index, origin=event.origin)
+            case ArticleRetired() as article:
+                await retire_article(article, tenant=event.tenant, index=index, origin=event.origin)
+            case _:
+                pass
+    except SupersededError:
+        _log.warning("article_superseded", tenant=event.tenant, key=event.key, id=event.id, replay_id=event.replay_id)
     for nothing in ():
         yield nothing

@@ -18,6 +18,8 @@ FENCE_TTL: Final = timedelta(days=90)
 APPROVAL_TTL: Final = timedelta(days=90)
 # As long as people may still ask about an answer; a trace outlives the feedback topic by far.
 FEEDBACK_TTL: Final = timedelta(days=90)
+# As long as claims: no dead letter of before can be replayed later.
+RETIRED_TTL: Final = timedelta(days=45)
 # A record that waits for longer says it again with each try.
 CALL_OFF_TTL: Final = timedelta(minutes=10)
 PROBE_TTL: Final = timedelta(minutes=1)
@@ -164,8 +166,12 @@ class Keys:
         return decode(key[key.index("{") + 1 : key.index("}")])
 
     def article(self, tenant: str, article_id: str) -> str:
-        """An article's card: its revision, and how many passages it has."""
+        """An article's card: its revision, when its record was written, and how many passages it has."""
         return f"{self.prefix}:article:{{{encode(tenant)}:{encode(article_id)}}}"
+
+    def retired(self, tenant: str, article_id: str) -> str:
+        """What stays of an article that was taken out: when the record that said so was written."""
+        return f"{self.prefix}:retired:{{{encode(tenant)}:{encode(article_id)}}}"
 
     def every_article(self) -> str:
         """A pattern for the cards of all articles."""

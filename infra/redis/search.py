@@ -7,25 +7,38 @@ from typing import Any, Final, Protocol, cast
 from redis.asyncio import Redis
 
 from infra.redis.client import Script
-from infra.redis.keys import Keys
+from infra.redis.keys import RETIRED_TTL, Keys, milliseconds
 from infra.redis.vectors import blob, create_index, failures, numbers_of, tenant_tag, text_of
 from infra.redis.words import query_terms, significant
+from topics.errors import SupersededError
+from topics.origin import UNKNOWN_ORIGIN, Origin
 
-_FIELDS: Final = ("tenant_name", "article_id", "title", "title_path", "text", "revision", "ordinal", "url")
+_FIELDS: Final = ("tenant_name", "article_id", "title", "title_path", "text", "revision", "ordinal", "url", "space")
 
-# KEYS: the article's card, what its passages' keys begin with.
-# ARGV: revision, hash of the content, space of the vectors, values a passage, then all fields and values.
+# KEYS: the article's card, what its passages' keys begin with, what stays of it once it is taken out. There is a card or that.
+# ARGV: revision, or nothing of an article that is withdrawn; when the record was written; 1 for a replay.
+_STAYS: Final = """
+local revision, written = tonumber(ARGV[1]), tonumber(ARGV[2])
+local there = redis.call('HMGET', KEYS[1], 'revision', 'written')
+if not there[1] then there = redis.call('HMGET', KEYS[3], 'revision', 'written') end
+local newest = tonumber(there[1] or '')
+if revision and newest and newest > revision then return -1 end
+local is_higher = revision and newest and revision > newest
+if ARGV[3] == '1' and written < tonumber(there[2] or '0') and not is_higher then return -1 end
+"""
+# KEYS, ARGV as above; then hash of the content, space of the vectors, values a passage, and all fields and values.
 # The card remembers how many passages there are, so that all old ones go, whatever the new number is.
-_REPLACE: Final = """
-local known = redis.call('HMGET', KEYS[1], 'revision', 'passages')
-if known[1] and tonumber(known[1]) > tonumber(ARGV[1]) then return -1 end
-for ordinal = 0, tonumber(known[2] or '0') - 1 do redis.call('DEL', KEYS[2] .. ordinal) end
-local width = tonumber(ARGV[4])
-local count = (#ARGV - 4) / width
+_REPLACE: Final = f"""{_STAYS}
+for ordinal = 0, tonumber(redis.call('HGET', KEYS[1], 'passages') or '0') - 1 do redis.call('DEL', KEYS[2] .. ordinal) end
+local width = tonumber(ARGV[6])
+local count = (#ARGV - 6) / width
 for ordinal = 0, count - 1 do
-  redis.call('HSET', KEYS[2] .. ordinal, unpack(ARGV, 5 + ordinal * width, 4 + (ordinal + 1) * width))
+  redis.call('HSET', KEYS[2] .. ordinal, unpack(ARGV, 7 + ordinal * width, 6 + (ordinal + 1) * width))
 end
-redis.call('HSET', KEYS[1], 'revision', ARGV[1], 'passages', count, 'content', ARGV[2], 'space', ARGV[3])
+redis.call(
+  'HSET', KEYS[1], 'revision', ARGV[1], 'written', ARGV[2], 'passages', count, 'content', ARGV[4], 'space', ARGV[5]
+)
+redis.call('DEL', KEYS[3])
 return count
 """
 # KEYS as above. ARGV: space of the vectors.
@@ -39,25 +52,27 @@ for ordinal = 0, tonumber(known[1]) - 1 do
 end
 return found
 """
-# KEYS as above. ARGV: revision, hash of the content, url.
-_KEEP: Final = """
-local known = redis.call('HMGET', KEYS[1], 'revision', 'passages', 'content')
-if not known[1] then return 0 end
-if tonumber(known[1]) > tonumber(ARGV[1]) then return 1 end
-if known[3] ~= ARGV[2] then return 0 end
-for ordinal = 0, tonumber(known[2]) - 1 do
+# KEYS, ARGV as for what stays; then hash of the content, url. Passages of before their space was told learn it here.
+_KEEP: Final = f"""{_STAYS}
+local known = redis.call('HMGET', KEYS[1], 'passages', 'content', 'space')
+if known[2] ~= ARGV[4] then return 0 end
+for ordinal = 0, tonumber(known[1]) - 1 do
   if redis.call('EXISTS', KEYS[2] .. ordinal) == 0 then return 0 end
 end
-for ordinal = 0, tonumber(known[2]) - 1 do
-  redis.call('HSET', KEYS[2] .. ordinal, 'revision', ARGV[1], 'url', ARGV[3])
+for ordinal = 0, tonumber(known[1]) - 1 do
+  redis.call('HSET', KEYS[2] .. ordinal, 'revision', ARGV[1], 'url', ARGV[5], 'space', known[3] or '')
 end
-redis.call('HSET', KEYS[1], 'revision', ARGV[1])
+redis.call('HSET', KEYS[1], 'revision', ARGV[1], 'written', ARGV[2])
 return 1
 """
-_REMOVE: Final = """
+# KEYS, ARGV as for what stays; then milliseconds to remember it for. What goes comes first: a full server takes the rest then too.
+_REMOVE: Final = f"""{_STAYS}
 local count = tonumber(redis.call('HGET', KEYS[1], 'passages') or '0')
 for ordinal = 0, count - 1 do redis.call('DEL', KEYS[2] .. ordinal) end
-redis.call('DEL', KEYS[1])
+redis.call('DEL', KEYS[1], KEYS[3])
+redis.call('HSET', KEYS[3], 'written', ARGV[2])
+if revision then redis.call('HSET', KEYS[3], 'revision', ARGV[1]) end
+redis.call('PEXPIRE', KEYS[3], ARGV[4])
 return count
 """
 
@@ -85,7 +100,10 @@ class _StoredPassage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A passage that was found. `score`: BM25 of a lexical search, cosine similarity of a nearest search."""
+    """A passage that was found. `score`: BM25 of a lexical search, cosine similarity of a nearest search.
+
+    `space`: of its vector; empty when it is not known.
+    """
 
     tenant: str
     article_id: str
@@ -96,10 +114,13 @@ class Hit:
     ordinal: int
     url: str | None
     score: float
+    space: str = ""
 
 
 class RedisArticleIndex:
     """Where passages are kept, and the two searches over them. `prepare` it once before use.
+
+    What a newer record said stays: `SupersededError`, and nothing was changed (`flows/ports.ArticleIndex`).
 
     Args:
         dimensions: Floats in a vector. Another number needs another prefix, and a new run over the articles topic.
@@ -124,19 +145,26 @@ class RedisArticleIndex:
         index = self._keys.article_index()
         await create_index(self._client, _create(index, self._keys.every_passage(), self._dimensions), dimensions=self._dimensions)
 
-    async def keep(self, *, tenant: str, article_id: str, passages: Sequence[_StoredPassage], content: str) -> bool:
-        """Whether nothing has to be embedded: the index holds this content, or a newer revision of the article.
-
-        Of the same content, the revision and the url become those of `passages`.
+    async def keep(
+        self,
+        *,
+        tenant: str,
+        article_id: str,
+        passages: Sequence[_StoredPassage],
+        content: str,
+        origin: Origin = UNKNOWN_ORIGIN,
+    ) -> bool:
+        """Whether nothing has to be embedded, since the index holds this content. Revision and url become those of `passages`.
 
         Raises:
             ValueError: There is no tenant, or a passage belongs elsewhere. Nothing was changed.
+            SupersededError: What the index holds is newer. Nothing was changed.
             OutageError: No answer. The article is as before or as asked, never between.
         """
         self._check(tenant, article_id, passages)
-        arguments = [passages[0].revision, content, passages[0].url or ""]
+        arguments = [*_said_by(passages[0].revision, origin), content, passages[0].url or ""]
         with failures():
-            return bool(await self._keep(self._keys_of(tenant, article_id), arguments))
+            return bool(_changed(await self._keep(self._keys_of(tenant, article_id), arguments)))
 
     async def embedded(self, *, tenant: str, article_id: str, space: str) -> Mapping[tuple[str, str], Sequence[float]]:
         """The vectors of an article by title path and text, as far as they are of this space.
@@ -158,34 +186,37 @@ class RedisArticleIndex:
         vectors: Sequence[Sequence[float]],
         content: str = "",
         space: str = "",
+        origin: Origin = UNKNOWN_ORIGIN,
     ) -> None:
         """Swap all passages of an article in one step. `vectors[i]` belongs to `passages[i]`; all are of one space.
 
-        An older revision than the stored one changes nothing: a record that is replayed late does not win.
-
         Raises:
             ValueError: Lengths differ, there is no tenant, or a passage is of another tenant or article. Nothing was stored.
+            SupersededError: What the index holds is newer. Nothing was stored.
             OutageError: No answer. The article is as before or as asked, never between.
         """
         if len(passages) != len(vectors) or any(len(vector) != self._dimensions for vector in vectors):
             raise ValueError(f"each passage needs a vector of {self._dimensions} floats")
-        if not passages:
-            await self.remove(tenant=tenant, article_id=article_id)
-            return
         self._check(tenant, article_id, passages)
-        rows = [_row(passage, vector) for passage, vector in zip(passages, vectors, strict=True)]
-        arguments = [passages[0].revision, content, space, len(rows[0]), *(value for row in rows for value in row)]
+        rows = [_row(passage, vector, space) for passage, vector in zip(passages, vectors, strict=True)]
+        said = _said_by(passages[0].revision, origin)
+        arguments = [*said, content, space, len(rows[0]), *(value for row in rows for value in row)]
         with failures():
-            await self._replace(self._keys_of(tenant, article_id), arguments)
+            _changed(await self._replace(self._keys_of(tenant, article_id), arguments))
 
-    async def remove(self, *, tenant: str, article_id: str) -> int:
-        """Take an article out. Returns how many passages there were.
+    async def remove(self, *, tenant: str, article_id: str, origin: Origin = UNKNOWN_ORIGIN, revision: int | None = None) -> int:
+        """Take an article out, and remember when. Returns how many passages there were.
+
+        Args:
+            revision: The one that has no text; None when the article is withdrawn, whatever its revision.
 
         Raises:
+            SupersededError: What the index holds is newer. Nothing was changed.
             OutageError: No answer. It is out or in, never between.
         """
+        arguments = [*_said_by(revision, origin), milliseconds(RETIRED_TTL)]
         with failures():
-            return int(await self._remove(self._keys_of(tenant, article_id)))
+            return _changed(await self._remove(self._keys_of(tenant, article_id), arguments))
 
     async def count(self) -> int:
         """How many articles are in, over all tenants.
@@ -229,7 +260,8 @@ class RedisArticleIndex:
 
     def _keys_of(self, tenant: str, article_id: str) -> Sequence[str]:
         tenant_tag(tenant)
-        return [self._keys.article(tenant, article_id), self._keys.passages(tenant, article_id)]
+        keys = self._keys
+        return [keys.article(tenant, article_id), keys.passages(tenant, article_id), keys.retired(tenant, article_id)]
 
     def _check(self, tenant: str, article_id: str, passages: Sequence[_StoredPassage]) -> None:
         if not passages or any((passage.tenant, passage.article_id) != (tenant, article_id) for passage in passages):
@@ -245,12 +277,22 @@ def _create(index: str, prefix: str, dimensions: int) -> Sequence[str | int]:
     return (*source, *texts, *vector)
 
 
+def _said_by(revision: int | None, origin: Origin) -> tuple[str | int, str | int, str | int]:
+    return "" if revision is None else revision, origin.written_at_ms, int(origin.is_replay)
+
+
+def _changed(answer: Any) -> int:
+    if int(answer) < 0:
+        raise SupersededError("what the index holds of the article is newer")
+    return int(answer)
+
+
 def _fields(*more: str) -> Sequence[str | int]:
     names = (*_FIELDS, *more)
     return ("RETURN", len(names), *names)
 
 
-def _row(passage: _StoredPassage, vector: Sequence[float]) -> list[str | bytes | int]:
+def _row(passage: _StoredPassage, vector: Sequence[float], space: str) -> list[str | bytes | int]:
     values: dict[str, str | bytes | int] = {
         "tenant": tenant_tag(passage.tenant),
         "tenant_name": passage.tenant,
@@ -264,6 +306,7 @@ def _row(passage: _StoredPassage, vector: Sequence[float]) -> list[str | bytes |
         "revision": passage.revision,
         "ordinal": passage.ordinal,
         "url": passage.url or "",
+        "space": space,
         "vector": blob(vector),
     }
     return [part for pair in values.items() for part in pair]
@@ -293,6 +336,7 @@ def _hit(fields: Any, score: Any) -> Hit:
         ordinal=int(values["ordinal"]),
         url=values["url"] or None,
         score=1.0 - float(values["distance"]) if "distance" in values else float(text_of(score)),
+        space=values.get("space", ""),
     )
 
 

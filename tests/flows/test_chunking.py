@@ -7,7 +7,7 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.chunking import OVERLAP_TOKENS, PASSAGE_TOKENS, chunk
+from flows.chunking import NAME_TOKENS, OVERLAP_TOKENS, PASSAGE_TOKENS, chunk
 from flows.tokens import clip, count_tokens
 
 FAMILY = "👩‍👩‍👧"
@@ -116,6 +116,72 @@ def test_sections_share_a_passage_only_while_they_fit_and_every_word_stays(shape
     for at, (_, name, _) in enumerate(sections):
         first = next(piece for piece in pieces if f"w{at}" in piece.text)
         assert name in first.title_path or f"# {name}" in first.text
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 9), st.integers(1, 90)), max_size=12), st.integers(20, 60))
+def test_every_heading_is_in_a_passage_or_its_path(shape: list[tuple[int, int, int]], limit: int) -> None:
+    body = "\n".join(f"{'#' * level} h{at}z{' long' * long}\n{'word ' * words}" for at, (level, words, long) in enumerate(shape))
+    pieces = chunk("", body, passage_tokens=limit, overlap_tokens=0)
+    shown = "\n".join(f"{piece.title_path}\n{piece.text}" for piece in pieces)
+    assert [at for at in range(len(shape)) if f"h{at}z" not in shown] == []
+    assert all(count_tokens(piece.title_path) <= 3 * NAME_TOKENS + 2 for piece in pieces)
+
+
+def test_a_heading_with_nothing_below_it_is_text() -> None:
+    body = "# Phone: 555-0100\n# Contact\n## Mail: help@shop.example\n# Hours\nnine to five"
+    assert [(piece.title_path, piece.text) for piece in chunk("Contact", body)] == [
+        ("Contact", "# Phone: 555-0100\n\n## Mail: help@shop.example\n\n# Hours\nnine to five")
+    ]
+
+
+def test_no_long_name_is_repeated_over_every_passage() -> None:
+    body = f"# {'heading ' * 3_750}\n# a{' ' * 30_000}b\n{' '.join(f'w{at}' for at in range(5_000))}"
+    pieces = chunk("title " * 5_000, body)
+    assert sum(piece.text.count("heading") for piece in pieces) >= 3_750
+    assert max(len(piece.title_path) for piece in pieces) < 8 * NAME_TOKENS
+    assert pieces[-1].title_path.startswith("title title")
+    assert pieces[-1].title_path.endswith(" > a b")
+
+
+def test_a_megabyte_of_spaces_is_cut_in_one_go() -> None:
+    """Cut behind each space, it would take longer than a test may."""
+    pieces = chunk("T", f"{'word ' * 150}{' ' * 1_000_000}{'word ' * 300}", overlap_tokens=0)
+    assert sum(piece.text.count("word") for piece in pieces) == 450
+    assert sum(len(piece.text) for piece in pieces) <= 1_000_000 + 450 * 5
+
+
+KEY_LINES = [f"{'MIIEabc0' * 7}{at:08}" for at in range(25)]
+PEM = "\n".join(["-----BEGIN RSA PRIVATE KEY-----", *KEY_LINES, "-----END RSA PRIVATE KEY-----"])
+TOKEN = f"eyJ{'abcDEF0123' * 90}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"Use it.\n\n{PEM}\n\nThen restart.",
+        f"Use it.\n\n```\n{PEM}\n```\n\nThen restart.",
+        f"<p>Use it.</p><pre>{PEM.replace(' ', '&#32;')}</pre><p>Then restart.</p>",
+        f"Send {TOKEN} with it.\nThen restart.",
+    ],
+)
+def test_a_key_longer_than_a_passage_is_in_none(body: str) -> None:
+    pieces = chunk(f"The key {TOKEN}", body, passage_tokens=48)
+    shown = "\n".join(f"{piece.title_path}\n{piece.text}" for piece in pieces)
+    assert [line for line in [*KEY_LINES, "abcDEF0123"] if line in shown] == []
+    assert "Then restart." in shown
+    assert shown.startswith("The key ⟨secret removed⟩")
+
+
+def test_an_article_goes_on_behind_what_only_names_how_a_key_begins() -> None:
+    """P11, and nothing is lost for it: the lines of a key that was cut off go, what people read stays."""
+    head, *_ = PEM.split("\n", 1)
+    body = f"The file begins with {head}. Paste all of it.\n\n{head}\n{KEY_LINES[0]}\n{KEY_LINES[1][:30]}\n\nThen press Save."
+    text = "\n".join(piece.text for piece in chunk("Keys", body))
+    assert "Paste all of it." in text
+    assert "Then press Save." in text
+    assert KEY_LINES[0] not in text
+    assert KEY_LINES[1][:30] not in text
 
 
 def test_a_comment_in_a_code_block_is_no_heading() -> None:

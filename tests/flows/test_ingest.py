@@ -25,6 +25,14 @@ async def test_an_article_is_kept_in_passages_with_its_source() -> None:
     }
 
 
+async def test_a_key_in_a_title_is_kept_nowhere() -> None:
+    index, embedder = MemoryIndex(), WordEmbedder()
+    key = f"ghp_{'x1Y2' * 9}"
+    await index_article(article(title=f"Refunds\nwith {key}"), tenant="acme", embedder=embedder, index=index)
+    assert {passage.title for passage, _ in index.articles["acme", "a1"]} == {"Refunds with ⟨secret removed⟩"}
+    assert key not in repr([index.articles, embedder.texts])
+
+
 async def test_a_vector_knows_where_its_passage_stands() -> None:
     embedder = WordEmbedder()
     await index_article(article(), tenant="acme", embedder=embedder, index=MemoryIndex())

@@ -1,17 +1,23 @@
 """Tickets in batches and articles: each result is its ticket's own, and what needs no model asks none."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from flows.triage import Triage
+from infra.kafka.dead_letter import dead_letter
+from infra.redis.keys import RETIRED_TTL
 from tests.fakes.article_index import MemoryIndex, WordEmbedder
 from tests.fakes.examples import MemoryExamples
+from tests.infra.kafka.test_dead_letter import DEATH
 from tests.workers.desk import event
-from topics.envelope import Event
+from topics.catalogue import Catalogue
+from topics.envelope import Event, decode, encode
 from topics.errors import MalformedError, OutageError, UnavailableError
 from topics.events import (
     ArticlePublished,
@@ -24,6 +30,9 @@ from topics.events import (
     TicketTriaged,
 )
 from topics.example import Example
+from topics.records import RawRecord
+from workers.app import CLAIM_RETENTION_S
+from workers.dead_letters import edited_record, replay_record, view
 from workers.ingestion import handle_article, handle_tickets, tell_loss
 
 
@@ -153,3 +162,97 @@ async def test_articles_are_indexed_for_their_tenant_and_a_tombstone_retires_the
     assert await published(ArticleRetired(article_id="a1"), index) == []
     assert set(index.articles) == {("globex", "a1")}
     assert await published(ArticleRetired(article_id="never seen"), index) == []
+
+
+CATALOGUE = Catalogue()
+NOW = datetime(2025, 6, 1, 10, tzinfo=UTC)
+OLD, NEW = (ArticlePublished(article_id="a1", title="Refunds", body=f"Refunds take {days} days.") for days in (30, 5))
+
+
+def written(payload: Payload | None, at_ms: int | None) -> RawRecord:
+    """A record of the articles topic; None is a tombstone."""
+    encoded = encode(payload or OLD, catalogue=CATALOGUE, tenant="acme", source="cms", now=NOW, ordinal="", event_id=f"e{at_ms}")
+    return RawRecord("articles", 0, at_ms or 0, b"acme/a1", encoded.value if payload else None, encoded.headers, at_ms)
+
+
+async def replay_of(record: RawRecord, value: bytes | None = None) -> RawRecord:
+    """What comes a day later when an operator sends the record's dead letter back."""
+    out = dead_letter(record, DEATH, topic="dead-letters")
+    died = RawRecord(out.topic, 0, 0, out.key, out.value, out.headers, 86_400_000)
+
+    async def read() -> AsyncIterator[RawRecord]:
+        yield died
+
+    (letter,) = await view(read(), catalogue=CATALOGUE)
+    back = edited_record(letter, value, catalogue=CATALOGUE, actor="kim") if value else None
+    back = back or replay_record(letter, catalogue=CATALOGUE, actor="kim")
+    return RawRecord(back.topic, 0, 0, back.key, back.value, back.headers, 86_500_000)
+
+
+async def handled(index: MemoryIndex, *records: RawRecord) -> list[Any]:
+    """The log of who reads these records."""
+    with capture_logs() as logs:
+        for record in records:
+            event = decode(record, catalogue=CATALOGUE)
+            assert [one async for one in handle_article(event, embedder=WordEmbedder(), index=index)] == []
+    return logs
+
+
+def bodies(index: MemoryIndex) -> list[str]:
+    return [passage.text for rows in index.articles.values() for passage, _ in rows]
+
+
+async def test_a_dead_letter_that_is_replayed_changes_nothing_that_came_since_and_the_log_says_so():
+    index = MemoryIndex()
+    replay, died_again = await replay_of(written(OLD, 100)), await replay_of(await replay_of(written(OLD, 100)))
+    logs = await handled(index, written(NEW, 200), replay, died_again)
+    assert bodies(index) == [NEW.body]
+    replays = [decode(one, catalogue=CATALOGUE) for one in (replay, died_again)]
+    assert logs == [
+        {
+            "event": "article_superseded",
+            "log_level": "warning",
+            "tenant": "acme",
+            "key": "acme/a1",
+            "id": one.id,
+            "replay_id": one.replay_id,
+        }
+        for one in replays
+    ]
+    assert len(await handled(index, await replay_of(written(None, 150)))) == 1
+    assert bodies(index) == [NEW.body]
+    assert len(await handled(index, written(None, 300), replay)) == 1
+    assert bodies(index) == []
+
+
+async def test_an_edited_replay_obeys_the_same_rule_until_the_operator_raises_its_revision():
+    index = MemoryIndex()
+    values = [OLD.model_copy(update={"revision": revision}).model_dump_json().encode() for revision in (1, 2)]
+    same, raised = [await replay_of(written(OLD, 100), value) for value in values]
+    assert len(await handled(index, written(NEW, 200), same)) == 1
+    assert bodies(index) == [NEW.body]
+    assert await handled(index, raised, raised) == []
+    assert bodies(index) == [OLD.body]
+
+
+async def test_a_replay_of_the_newest_record_is_done_and_one_that_does_not_say_when_it_was_written_counts_as_old():
+    index = MemoryIndex()
+    assert await handled(index, written(OLD, 100), await replay_of(written(NEW, 200))) == []
+    assert bodies(index) == [NEW.body]
+    for replay in (await replay_of(written(OLD, None)), await replay_of(written(OLD, 300))):
+        unreadable = replace(replay, headers=(*replay.headers, ("sluice.dlq.timestamp", "²".encode())))
+        assert len(await handled(index, unreadable)) == 1
+    assert bodies(index) == [NEW.body]
+
+
+async def test_a_producer_does_not_say_that_its_record_is_a_replay_or_how_old_it_is():
+    index = MemoryIndex()
+    forged = replace(
+        written(OLD, 100), headers=(*written(OLD, 100).headers, ("sluice.replay.id", b"x:1"), ("sluice.dlq.timestamp", b"9"))
+    )
+    assert await handled(index, written(NEW, 200), forged) == []
+    assert bodies(index) == [OLD.body]
+
+
+def test_that_an_article_was_retired_is_remembered_for_as_long_as_its_dead_letters_can_come_back():
+    assert timedelta(seconds=CLAIM_RETENTION_S) <= RETIRED_TTL

@@ -2,9 +2,10 @@
 
 import random
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -14,11 +15,11 @@ from redis.asyncio import Redis
 
 from flows.ports import Passage
 from infra.redis.client import connect
-from infra.redis.keys import Keys
+from infra.redis.keys import RETIRED_TTL, Keys, milliseconds
 from infra.redis.search import RedisArticleIndex
 from infra.redis.vectors import tenant_tag
 from infra.redis.words import MAX_QUERY_WORDS, STOP_WORDS, query_terms
-from topics.errors import ConfigError, OutageError
+from topics.errors import ConfigError, OutageError, SupersededError
 
 EAST = [1.0, 0.0, 0.0]
 NORTH = [0.0, 1.0, 0.0]
@@ -147,7 +148,8 @@ async def test_a_shorter_revision_leaves_nothing_of_the_longer_one(
 
 async def test_an_older_revision_never_wins(index: RedisArticleIndex) -> None:
     await put(index, passage(text="new", revision=10))
-    await put(index, passage(text="old", revision=9))
+    with pytest.raises(SupersededError):
+        await put(index, passage(text="old", revision=9))
     assert [hit.text for hit in await index.nearest("acme", EAST, 5)] == ["new"]
     await put(index, passage(text="again", revision=10))
     assert [hit.text for hit in await index.nearest("acme", EAST, 5)] == ["again"]
@@ -155,7 +157,10 @@ async def test_an_older_revision_never_wins(index: RedisArticleIndex) -> None:
 
 async def test_racing_revisions_end_with_the_highest_and_whole(index: RedisArticleIndex) -> None:
     async def write(revision: int) -> None:
-        await put(index, *[passage(ordinal=number, text=f"r{revision}", revision=revision) for number in range(revision % 5 + 1)])
+        with suppress(SupersededError):
+            await put(
+                index, *[passage(ordinal=number, text=f"r{revision}", revision=revision) for number in range(revision % 5 + 1)]
+            )
 
     async with anyio.create_task_group() as group:
         for revision in range(20):
@@ -274,10 +279,37 @@ async def test_the_same_content_is_kept_and_only_its_revision_and_url_change(
     hits = await index.nearest("acme", EAST, 5)
     assert [(hit.text, hit.revision, hit.url) for hit in hits] == [(one.text, 2, one.url) for one in newer]
     assert not await index.keep(passages=newer, **asked | {"content": "c2"})
-    assert await index.keep(passages=[first], **asked | {"content": "c0"}), "an older revision has nothing to embed"
+    with pytest.raises(SupersededError):  # an older revision has nothing to embed
+        await index.keep(passages=[first], **asked | {"content": "c0"})
     assert {hit.revision for hit in await index.lexical("acme", "refund", 5)} == {2}
     await redis_client.delete(f"{redis_keys.passages('acme', 'a1')}1")
     assert not await index.keep(passages=newer, **asked), "a passage is gone: the article is written again"
+
+
+async def test_passages_say_the_space_of_their_vectors_and_those_of_before_learn_it_when_they_are_kept(
+    index: RedisArticleIndex, redis_client: Redis, redis_keys: Keys
+) -> None:
+    asked: dict[str, Any] = {"tenant": "acme", "article_id": "a1", "passages": [passage()], "content": "c"}
+    await index.replace(vectors=[EAST], space="m/3", **asked)
+    for _ in range(2):
+        assert [hit.space for hit in await index.nearest("acme", EAST, 5)] == ["m/3"]
+        assert [hit.space for hit in await index.lexical("acme", "refund", 5)] == ["m/3"]
+        await cast("Any", redis_client.hdel(f"{redis_keys.passages('acme', 'a1')}0", "space"))
+        assert [hit.space for hit in await index.lexical("acme", "refund", 5)] == [""]
+        assert await index.keep(**asked)
+
+
+async def test_what_is_remembered_of_an_article_that_was_taken_out_goes_with_time_or_when_it_comes_back(
+    index: RedisArticleIndex, redis_client: Redis, redis_keys: Keys
+) -> None:
+    mark = redis_keys.retired("acme", "a1")
+    await put(index, passage())
+    assert await redis_client.exists(mark) == 0
+    await index.remove(tenant="acme", article_id="a1")
+    assert 0 < await redis_client.pttl(mark) <= milliseconds(RETIRED_TTL)
+    assert await index.count() == 0
+    await put(index, passage())
+    assert await redis_client.exists(mark) == 0
 
 
 @pytest.mark.parametrize("tenant", ["", " ", "\n"])
