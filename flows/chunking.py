@@ -13,7 +13,7 @@ from typing import Final
 from flows.answer_filter import SECRET, without_secrets
 from flows.blocks import cut, headings
 from flows.html_text import plain
-from flows.secret_forms import PEM, PEM_END
+from flows.secret_forms import PEM
 from flows.tokens import clip, count_tokens, split
 
 # With its title path and what counting by letters misses, a passage stays within the 256 tokens that the encoder reads.
@@ -21,7 +21,13 @@ PASSAGE_TOKENS: Final = 192
 OVERLAP_TOKENS: Final = 20
 NAME_TOKENS: Final = 64  # of a title or a heading: each passage below repeats it
 PATH_SEPARATOR: Final = " > "
-_OPEN_KEY: Final = re.compile(rf"{PEM}(?:\s*[A-Za-z0-9+/=]{{16,}}+)*+")
+_KEY: Final = re.compile(
+    r"-----BEGIN (?P<what>[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?)-----(?s:(?!-----(?:BEGIN|END) ).)*+-----END (?P=what)-----"
+)
+# Its lines may be quoted, written with escapes as in JSON, or begin with headers of their own.
+_OPEN_KEY: Final = re.compile(
+    rf"{PEM}(?:(?:[\s>]|\\[nr]|(?:Proc-Type|DEK-Info|Version|Comment): [^\n]{{0,200}})*+[A-Za-z0-9+/=]{{16,}}+)*+"
+)
 
 _Section = tuple[tuple[str, ...], str]
 
@@ -57,10 +63,8 @@ def chunk(title: str, body: str, *, passage_tokens: int = PASSAGE_TOKENS, overla
 
 
 def _without_keys(body: str) -> str:
-    """An article without secrets. A key without an end has its lines alone: an article may only say how one begins."""
-    ends = [found.end() for found in PEM_END.finditer(body)]
-    closed = ends[-1] if ends else 0
-    return without_secrets(body[:closed] + _OPEN_KEY.sub(SECRET, body[closed:]))
+    """An article without secrets. A key without its own end has its lines alone: an article may only say how one begins."""
+    return without_secrets(_OPEN_KEY.sub(SECRET, _KEY.sub(SECRET, body)))
 
 
 def named(title: str) -> str:

@@ -1,6 +1,7 @@
 """Read a page of HTML as Markdown: headings, paragraphs, lists, tables and code stand as such; scripts and styles are left out.
 
-A Markdown article may have tags in it. Its code is kept to the character, and a `<name>` that HTML does not know is text.
+A Markdown article may have tags in it. Its code is kept to the character, and a `<name>` that is none of the usual
+tags is text. What begins and ends with a tag, and has neither a fence nor a tag in backticks, is a page.
 """
 
 import re
@@ -35,13 +36,15 @@ _DEEPEST: Final = 32  # each level writes its text once more
 _SPACE: Final = re.compile(r"[ \t\r\n\f]+")
 _INDENT: Final = re.compile(r"\n[ \t]+")
 _TICKS: Final = re.compile(r"`{3,}")
-_FENCE: Final = re.compile(r"^ {0,3}(?:`{3}|~{3})", re.MULTILINE)
+_MARKDOWN: Final = re.compile(r"^ {0,3}(?:`{3}|~{3})|`[^`\n<]{0,200}<[^`\n]{1,200}`", re.MULTILINE)
 # Decimal digits beyond what `int` reads.
 _ENDLESS: Final = re.compile(r"&(?=#[0-9]{9})")
 # No alternative looks beyond the next `<`, or beyond 500 characters of code: each is tried at every place of a text.
+# A comment ends at its `-->`, whatever looks like a tag before it.
 _TAG: Final = (
-    r"<(?P<slash>/?)(?P<name>[a-z][a-z0-9]*(?:[:-][a-z0-9]+)*)(?=[\s/>])(?>=\s*(?:\"[^\"<]*\"|'[^'<]*')|[^<>])*+>"
-    r"|(?P<comment><!--|-->)|(?P<aside><(?:!doctype|!\[|\?xml)[^<>]*+>)"
+    r"<(?P<slash>/?)(?P<name>[a-z][a-z0-9]*(?:[:-][a-z0-9]+)*)(?=[\s/>])"
+    r"(?>=\s*(?:\"(?:(?!-->)[^\"<])*\"|'(?:(?!-->)[^'<])*')|(?!-->)[^<>])*+>"
+    r"|(?P<comment><!--(?!-?>)|-->)|(?P<aside><(?:!doctype|!\[|\?xml)(?:(?!-->)[^<>])*+>)"
 )
 _SPAN: Final = r"(?P<span>(?<![`\\])(?P<ticks>`++)(?:[^\n]|\n(?![ \t]*\n)){1,500}?(?<!`)(?P=ticks)(?!`))"
 _PAGE: Final = re.compile(_TAG, re.IGNORECASE)
@@ -53,7 +56,7 @@ def plain(body: str) -> str:
     body = body.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if "<" not in body:
         return body
-    is_page = body.lstrip().startswith("<") and body.rstrip().endswith(">") and not _FENCE.search(body)
+    is_page = body.lstrip().startswith("<") and body.rstrip().endswith(">") and not _MARKDOWN.search(body)
     tokens = list(_page_tokens(body) if is_page else _article_tokens(body))
     if not any(token.name in _TELLING for token in tokens):
         return body

@@ -10,7 +10,7 @@ MAX_URL_CHARS: Final = 2_048
 _HOST: Final = re.compile(r"(?:https?|ftp)://(?P<host>[A-Za-z0-9.-]{1,253})(?::[0-9]{1,5})?(?=[/?#]|\Z)")
 # All that a reader of links may take for a part of one, so that nothing behind a known host can make another host of it.
 IN_URL: Final = r"[^\s<>\"⟨⟩]"
-_SCHEME: Final = re.compile(r"[a-z]*://|www\.", re.IGNORECASE)
+_SCHEME: Final = re.compile(r"[a-z]*://|www", re.IGNORECASE)
 _URLS: Final = re.compile(rf"https?://{IN_URL}{{1,{MAX_URL_CHARS}}}")
 TRAILING: Final = ".,;:!?*_~'`)]}|"
 

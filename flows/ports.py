@@ -25,7 +25,7 @@ class Clock(Protocol):
 class Passage:
     """A piece of an article, as stored in the index. `score` is higher for better and only compares within one search.
 
-    `space`: of its vector, as `Embedder` names it; empty when it is not known.
+    `space`: of its vector, as `Embedder` names it; only what a branch found has one.
     """
 
     tenant: str

@@ -54,7 +54,7 @@ class Work:
     claim_id: str = field(init=False)
 
     def __post_init__(self) -> None:
-        """Name the record for the inbox, once; one that was not understood is known by its position."""
+        """Name the record for the inbox, once; one that was not understood is known by its place."""
         self.claim_id = self.event.claim_id if self.event else str(uuid5(NAMESPACE, self.record.place))
 
     @property

@@ -182,7 +182,8 @@ class GroupConsumer:
         except Exception as error:  # what the client cannot unpack would otherwise be a bare traceback, at every start
             at = ", ".join(f"{topic}/{number} from {position}" for (topic, number), position in sorted(self.reached().items()))
             raise HaltError(
-                f"a record cannot be unpacked ({type(error).__name__}), at one of {at}: `sluice offsets set` passes over it",
+                f"the client failed while it unpacked records ({type(error).__name__}), at one of {at}: start it again; only "
+                "what fails again at the same place has to be passed over, with `sluice offsets set`",
                 code="unreadable_record",
             ) from error
         self._polled |= {key: records[-1].offset + 1 for key, records in batches.items()}

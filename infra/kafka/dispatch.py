@@ -17,7 +17,7 @@ from infra.kafka.lanes import LaneTable
 from infra.kafka.routes import Route
 from infra.kafka.suspects import Suspects
 from infra.kafka.unit_tasks import UnitTasks
-from topics.errors import CrashLoopError, SluiceError
+from topics.errors import CrashLoopError, HaltError, SluiceError
 
 LONGEST_NAP_S: Final = 1.0
 SUSPECT_WAIT_S: Final = 0.2
@@ -54,6 +54,7 @@ class Dispatcher:
         self._turn = list(board.routes)
         self._batch_since_s: dict[str, float] = {}
         self._suspects = Suspects(crash_limit=board.config.retry.crash_limit)
+        self._starting: list[Work] = []
         self._cut: list[Work] = []
         self.running = 0
 
@@ -75,7 +76,9 @@ class Dispatcher:
         while units := self._pick():
             works = [work for _, unit in units for work in unit]
             self._board.in_flight.update(works)
+            self._starting = works  # a halt may come between a start and its answer
             starts = await self._board.until_answered(self._write_starts([work.claim_id for work in works]))
+            self._starting = []
             for work, count in zip(works, starts, strict=True):
                 work.starts = count
             for route, unit in units:
@@ -154,19 +157,26 @@ class Dispatcher:
         if self._units.closing:
             self._cut += (work for work in unit if work.starts)
             return
-        for work in unit:
-            if not work.starts:
-                self._ends.skip(work)
-            elif work in outcomes:
-                await self._ends.conclude(work, outcomes[work])
-            else:
-                await self._ends.hand_back(work)
+        for place, work in enumerate(unit):
+            try:
+                await self._conclude_one(work, outcomes)
+            except HaltError:
+                self._cut += (one for one in unit[place:] if one.starts)
+                raise
         self._board.notify()
 
+    async def _conclude_one(self, work: Work, outcomes: Outcomes) -> None:
+        if not work.starts:
+            self._ends.skip(work)
+        elif work in outcomes:
+            await self._ends.conclude(work, outcomes[work])
+        else:
+            await self._ends.hand_back(work)
+
     async def _take_back(self) -> None:
-        """A worker that halts takes its starts back: it did not die of them, and who starts it again must not blame them."""
+        """A worker that halts takes its starts back: a halt is no death, and who starts it again must blame no record for it."""
         with anyio.move_on_after(TAKE_BACK_WITHIN_S, shield=True), suppress(SluiceError):
-            await self._inbox.release([work.claim_id for work in self._cut])
+            await self._inbox.release([work.claim_id for work in (*self._starting, *self._cut)])
 
     def _refusal(self, work: Work) -> Exception | None:
         """Why a record is not even tried: nobody understands it, or its worker died each time."""

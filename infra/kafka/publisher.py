@@ -79,7 +79,8 @@ class EventPublisher:
             with anyio.move_on_after(STOP_WITHIN_S) as stopping:
                 await self._broker.stop()
             if stopping.cancelled_caught:
-                await self._broker.stop()  # it waited for a partition without a leader, as it would for ever; now it ends at once
+                # It waits for a partition without a leader, for ever. It is let go as it is, and a second stop only says so.
+                await self._broker.stop()
             await self._broker.start()
         self._is_broken = False
 

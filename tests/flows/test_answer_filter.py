@@ -102,6 +102,12 @@ def test_what_may_be_shown_may_be_shown_again(text):
     assert shown_text(once, LINKS) == once
 
 
+def test_a_model_reads_how_hosts_begin():
+    assert without_secrets("Hosts begin with www. or m. Take sk-what?") == "Hosts begin with www. or m. Take sk-what?"
+    once = without_secrets("www.4111 1111 1111 1111")
+    assert without_secrets(once) == once
+
+
 @settings(deadline=None)
 @given(cut(st.lists(st.sampled_from([FAMILY, "\ud83d\udc69", "\ufe0f", "a", " "]), max_size=6).map("".join)))
 def test_no_piece_ends_inside_an_emoji_or_half_a_character(pieces):

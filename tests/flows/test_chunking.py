@@ -184,6 +184,32 @@ def test_an_article_goes_on_behind_what_only_names_how_a_key_begins() -> None:
     assert KEY_LINES[1][:30] not in text
 
 
+OPEN = "-----BEGIN PRIVATE KEY-----"
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIBABC\n-----END CERTIFICATE-----"
+
+
+@pytest.mark.parametrize("behind", [CERTIFICATE, PEM, f"{OPEN}\n{KEY_LINES[0]}"])
+def test_what_only_names_how_a_key_begins_is_not_closed_by_the_end_of_another(behind: str) -> None:
+    text = "\n".join(piece.text for piece in chunk("Keys", f"It begins with {OPEN}. Never mail it.\n\n5 days.\n\n{behind}\nend"))
+    assert all(part in text for part in ("Never mail it.", "5 days.", "end"))
+    assert KEY_LINES[0] not in text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"> {OPEN}\n> {KEY_LINES[0]}\n> {KEY_LINES[1]}\n\nafter",
+        f"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n{KEY_LINES[0]}\n\nafter",
+        f'"private_key": "{OPEN}\\n{KEY_LINES[0]}\\n{KEY_LINES[1]}\\n", after',
+    ],
+)
+def test_the_lines_of_a_key_without_an_end_go_however_they_are_written(body: str) -> None:
+    """P11."""
+    text = "\n".join(piece.text for piece in chunk("Keys", body))
+    assert "after" in text
+    assert not [line for line in KEY_LINES[:2] if line in text]
+
+
 def test_a_comment_in_a_code_block_is_no_heading() -> None:
     body = "```sh\n# not a heading\n~~~\n# nor this\n```\n# Heading\ntext"
     pieces = chunk("T", f"{body} {'word ' * 20}", passage_tokens=24, overlap_tokens=0)

@@ -8,9 +8,9 @@ import pytest
 
 from infra.claims import Claim
 from tests.fakes.inbox import MemoryInbox
-from tests.infra.kafka.test_runtime import World, failed, query
+from tests.infra.kafka.test_runtime import World, failed, query, ticket
 from topics.envelope import Event
-from topics.errors import HaltError, OutageError
+from topics.errors import ConfigError, HaltError, OutageError
 from topics.events import Payload
 
 
@@ -18,14 +18,24 @@ async def quick(event: Event[Any]) -> AsyncGenerator[Payload]:
     yield failed(event)
 
 
-async def test_what_ran_beside_a_halt_is_not_to_blame_however_often_its_worker_is_started():
+class LateInbox(MemoryInbox):
+    """A server whose answer takes a moment: a start is written before anybody hears of it."""
+
+    async def start(self, claim_ids: Any, *, owner: str) -> Any:
+        counts = await super().start(claim_ids, owner=owner)
+        await anyio.sleep(0.02)
+        return counts
+
+
+@pytest.mark.parametrize("kind", [MemoryInbox, LateInbox])
+async def test_what_ran_beside_a_halt_is_not_to_blame_however_often_its_worker_is_started(kind: type[MemoryInbox]):
     """The position of one partition is gone, and the platform starts the worker again and again."""
 
     async def slow(event: Event[Any]) -> AsyncGenerator[Payload]:
         await anyio.sleep_forever()
         yield failed(event)
 
-    records, inbox, letters = [query(0, n, f"t{n}") for n in range(3)], MemoryInbox(), []
+    records, inbox, letters = [query(0, n, f"t{n}") for n in range(3)], kind(), []
     for _ in range(6):
         world = World(records, slow, inbox=inbox)
         poll = world.consumer.poll
@@ -66,3 +76,22 @@ async def test_what_an_outage_hands_back_again_and_again_is_no_crash_loop():
     await world.run_to_the_end()
     assert world.graves.reasons() == []
     assert world.runtime.board.counters.handled == 1
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_a_halt_by_a_record_is_no_death_of_it_or_of_its_batch(batch: bool):
+    """A wrong setting: it is mended, and the platform started the worker many times until then."""
+    inbox, letters = MemoryInbox(), []
+
+    async def halting(event: Any) -> AsyncGenerator[Any]:
+        raise ConfigError("the index has vectors of another length")
+        yield event
+
+    records = [ticket(n, f"t{n}") for n in range(4)] if batch else [query(0, n, f"t{n}") for n in range(4)]
+    for _ in range(6):
+        world = World(records, None if batch else halting, halting if batch else None, inbox=inbox)
+        with pytest.raises(ConfigError), anyio.fail_after(10):
+            await world.runtime.run()
+        letters += world.graves.reasons()
+    assert letters == []
+    assert set(await inbox.look(list(inbox.claims))) <= {Claim()}
