@@ -16,6 +16,7 @@ from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256, SASLS
 
 from infra.kafka.connection import KafkaConnection
 from infra.kafka.dead_letter import ID, REPLAY_ID, Death, dead_letter, header_text
+from infra.kafka.guards import check_codecs
 from infra.kafka.header_names import is_odd, with_odd_names, written
 from infra.redaction import Redactor, redact
 from topics.errors import OutageError, RejectedError
@@ -207,8 +208,9 @@ async def raw_producer(connection: KafkaConnection) -> AsyncGenerator[RawProduce
     """A started producer for records that must stay as they are.
 
     Raises:
-        ConfigError: The cluster cannot be reached.
+        ConfigError: The cluster cannot be reached, or a codec is missing.
     """
+    check_codecs()
     # Not idempotent: a producer that is never gets over a batch that was refused (see `EventPublisher`), and dead letters are what
     # is refused, by rights or size, until somebody mends it. Written twice they are one all the same, by their id.
     # Compressed: a topic's limit is for compressed batches, so an input may be larger than that, and its letter must fit as well.

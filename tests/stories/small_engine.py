@@ -108,7 +108,9 @@ class SmallEngine:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.runtime.run)
             yield
+            self.inbox.down = True  # the dead take nothing back
             tasks.cancel_scope.cancel()
+        self.inbox.down = False
 
     async def until(self, condition: Callable[[], object], *, within_s: float = 10.0) -> None:
         with anyio.fail_after(within_s):
