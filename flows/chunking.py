@@ -4,7 +4,6 @@ Short sections that follow each other share a passage: a heading with one line b
 A pure function: the same article gives the same passages, so a re-run writes the same index.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
@@ -13,7 +12,7 @@ from typing import Final
 from flows.answer_filter import SECRET, without_secrets
 from flows.blocks import cut, headings
 from flows.html_text import plain
-from flows.secret_forms import PEM
+from flows.secret_forms import PEM_LINES, PEM_WHOLE
 from flows.tokens import clip, count_tokens, split
 
 # With its title path and what counting by letters misses, a passage stays within the 256 tokens that the encoder reads.
@@ -21,13 +20,6 @@ PASSAGE_TOKENS: Final = 192
 OVERLAP_TOKENS: Final = 20
 NAME_TOKENS: Final = 64  # of a title or a heading: each passage below repeats it
 PATH_SEPARATOR: Final = " > "
-_KEY: Final = re.compile(
-    r"-----BEGIN (?P<what>[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?)-----(?s:(?!-----(?:BEGIN|END) ).)*+-----END (?P=what)-----"
-)
-# Its lines may be quoted, written with escapes as in JSON, or begin with headers of their own.
-_OPEN_KEY: Final = re.compile(
-    rf"{PEM}(?:(?:[\s>]|\\[nr]|(?:Proc-Type|DEK-Info|Version|Comment): [^\n]{{0,200}})*+[A-Za-z0-9+/=]{{16,}}+)*+"
-)
 
 _Section = tuple[tuple[str, ...], str]
 
@@ -64,7 +56,7 @@ def chunk(title: str, body: str, *, passage_tokens: int = PASSAGE_TOKENS, overla
 
 def _without_keys(body: str) -> str:
     """An article without secrets. A key without its own end has its lines alone: an article may only say how one begins."""
-    return without_secrets(_OPEN_KEY.sub(SECRET, _KEY.sub(SECRET, body)))
+    return without_secrets(PEM_LINES.sub(SECRET, PEM_WHOLE.sub(SECRET, body)))
 
 
 def named(title: str) -> str:

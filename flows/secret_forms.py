@@ -45,6 +45,14 @@ SECRETS: Final = {
     "jwt": SecretForm(("e", "y", "J"), _KEY, 17, r"[A-Za-z0-9_.=-]"),
 }
 PEM: Final = "-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+# With the end of the same kind, and no other key's beginning or end between.
+PEM_WHOLE: Final = re.compile(
+    r"-----BEGIN (?P<what>[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?)-----(?s:(?!-----(?:BEGIN|END) ).)*+-----END (?P=what)-----"
+)
+# Without its end. The lines may be quoted, written with escapes as in JSON, or begin with headers of their own.
+PEM_LINES: Final = re.compile(
+    rf"{PEM}(?:(?:[\s>]|\\[nr]|(?:Proc-Type|DEK-Info|Version|Comment): [^\n]{{0,200}})*+[A-Za-z0-9+/=]{{16,}}+)*+"
+)
 PEM_END: Final = re.compile("-----END [A-Z0-9 ]{0,40}-----")
 PEM_TAIL: Final = 64
 PEM_START: Final = prefixes("-", "-", "-", "-", "-", "B", "E", "G", "I", "N", " ", last="[A-Z0-9 ]{0,48}-{0,4}")

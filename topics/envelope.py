@@ -57,14 +57,16 @@ class Event(Generic[PayloadT_co]):
     traceparent: str | None = None
     replay_id: str | None = None
     attempt: int = 1
-    written_at_ms: int | None = None  # of a record that is known by its position: a topic made anew has the same ones again
 
     @property
     def claim_id(self) -> str:
-        """What makes a second delivery the same work: tenant, source and id, and the replay it belongs to."""
+        """What makes a second delivery the same work: tenant, source and id, and the replay it belongs to.
+
+        What is known by its position is known by its time too: a topic that is made anew has the same positions again.
+        """
         parts = [self.tenant, self.source, self.id, self.replay_id or ""]
-        if self.written_at_ms is not None:
-            parts.append(str(self.written_at_ms))
+        if self.id == self.record.position and self.record.timestamp_ms is not None:
+            parts.append(str(self.record.timestamp_ms))
         return str(uuid5(NAMESPACE, "\n".join(parts)))
 
     @property
@@ -123,7 +125,6 @@ def decode(record: RawRecord, *, catalogue: Catalogue) -> Event[Payload]:
         correlation_id=_text_or_none(read.correlation_id),
         traceparent=_text_or_none(read.traceparent),
         replay_id=replay_id,
-        written_at_ms=record.timestamp_ms if read.id == record.position else None,
     )
 
 
@@ -212,7 +213,6 @@ def _tombstone(record: RawRecord, spec: TopicSpec, *, origin: str, replay_id: st
         payload=payload,
         record=record,
         replay_id=replay_id,
-        written_at_ms=record.timestamp_ms if replay_id is None else None,
     )
 
 

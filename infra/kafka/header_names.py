@@ -19,7 +19,7 @@ _OVERHEAD: Final = 12
 
 def read_any_header_name() -> None:
     """Let every consumer of this process read such names. Doing it again changes nothing."""
-    fetcher.MemoryRecords = _Records  # pyright: ignore[reportAttributeAccessIssue]
+    fetcher.MemoryRecords = _Records  # pyright: ignore[reportAttributeAccessIssue] -- the client has no setting for it
 
 
 def is_odd(name: str) -> bool:
@@ -114,5 +114,5 @@ class _Batch:
         except UnicodeDecodeError:
             slowly: Any = _DefaultRecordBatchPy(self._data)
             slowly._maybe_uncompress()  # noqa: SLF001 -- as `__iter__` does first
-            slowly._buffer = _Text(slowly._buffer)  # noqa: SLF001
+            slowly._buffer = _Text(slowly._buffer)  # noqa: SLF001 -- where it cuts names from
             yield from islice(slowly, read, None)

@@ -94,21 +94,22 @@ async def test_a_producer_that_lost_its_place_is_replaced_once_however_many_find
         with pytest.raises(OutageError):
             await acknowledgement
     assert broker.restarts == 1
-    again = await publisher.send(RECORD)
+    await lose_place(broker, publisher)
+    assert broker.restarts == 2
+
+
+async def lose_place(broker: StubBroker, publisher: EventPublisher) -> None:
+    lost = await publisher.send(RECORD)
     broker.futures[-1].set_exception(OutOfOrderSequenceNumber())
     with pytest.raises(OutageError):
-        await again
-    assert broker.restarts == 2
+        await lost
 
 
 async def test_a_producer_that_could_not_be_replaced_at_once_is_replaced_later():
     """P1: everything behind it would be a fault of ours, and dead after its tries."""
     broker = StubBroker(is_away=True)
     publisher = EventPublisher(cast("KafkaBroker", broker))
-    lost = await publisher.send(RECORD)
-    broker.futures[0].set_exception(OutOfOrderSequenceNumber())
-    with pytest.raises(OutageError):
-        await lost
+    await lose_place(broker, publisher)
     with pytest.raises(OutageError):
         await publisher.send(RECORD)
     broker.is_away = False
@@ -122,9 +123,6 @@ async def test_a_producer_that_does_not_end_is_replaced_all_the_same(monkeypatch
     monkeypatch.setattr(module, "STOP_WITHIN_S", 0.05)
     broker = StubBroker(stop_hangs=True)
     publisher = EventPublisher(cast("KafkaBroker", broker))
-    lost = await publisher.send(RECORD)
-    broker.futures[0].set_exception(OutOfOrderSequenceNumber())
-    with pytest.raises(OutageError):
-        await lost
+    await lose_place(broker, publisher)
     await publisher.send(RECORD)
     assert broker.restarts == 1
